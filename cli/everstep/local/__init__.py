@@ -1,0 +1,1 @@
+"""The one-machine stack: bundled servers, services and agents under one supervisor."""

@@ -1,0 +1,1 @@
+"""The message bus: NATS and memory under one contract."""

@@ -1,0 +1,1 @@
+"""Pure vocabulary shared by every package: decisions, ids, time, ports, errors, formulas."""

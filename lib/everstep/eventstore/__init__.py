@@ -1,0 +1,1 @@
+"""Append-only event streams: PostgreSQL and memory, and the outbox that publishes them."""

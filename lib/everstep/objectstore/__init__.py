@@ -1,0 +1,1 @@
+"""Durable bytes: S3 and memory under one contract."""

@@ -1,0 +1,1 @@
+"""The generic shell of a service: handler, bootstrap, health, logging, telemetry."""

@@ -1,0 +1,1 @@
+"""Generated wire code and the codec between it and our dataclasses."""

@@ -1,0 +1,249 @@
+from everstep.wire.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ReportKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REPORT_KIND_UNSPECIFIED: _ClassVar[ReportKind]
+    RANK_READY: _ClassVar[ReportKind]
+    RANK_EXITED: _ClassVar[ReportKind]
+    COLLECTIVE_ERROR: _ClassVar[ReportKind]
+    START_FAILED: _ClassVar[ReportKind]
+
+class ExitClass(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXIT_CLASS_UNSPECIFIED: _ClassVar[ExitClass]
+    FINISHED: _ClassVar[ExitClass]
+    STOPPED: _ClassVar[ExitClass]
+    KILLED: _ClassVar[ExitClass]
+    USER_ERROR: _ClassVar[ExitClass]
+    COLLECTIVE: _ClassVar[ExitClass]
+    BAD_ENTRY_POINT: _ClassVar[ExitClass]
+    RESTORE_FAILED: _ClassVar[ExitClass]
+REPORT_KIND_UNSPECIFIED: ReportKind
+RANK_READY: ReportKind
+RANK_EXITED: ReportKind
+COLLECTIVE_ERROR: ReportKind
+START_FAILED: ReportKind
+EXIT_CLASS_UNSPECIFIED: ExitClass
+FINISHED: ExitClass
+STOPPED: ExitClass
+KILLED: ExitClass
+USER_ERROR: ExitClass
+COLLECTIVE: ExitClass
+BAD_ENTRY_POINT: ExitClass
+RESTORE_FAILED: ExitClass
+
+class Heartbeat(_message.Message):
+    __slots__ = ("host_id", "agent_epoch", "sequence", "at_ms", "jobs")
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    host_id: str
+    agent_epoch: str
+    sequence: int
+    at_ms: int
+    jobs: _containers.RepeatedCompositeFieldContainer[RunningJob]
+    def __init__(self, host_id: _Optional[str] = ..., agent_epoch: _Optional[str] = ..., sequence: _Optional[int] = ..., at_ms: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[RunningJob, _Mapping]]] = ...) -> None: ...
+
+class RunningJob(_message.Message):
+    __slots__ = ("job_id", "generation", "ranks", "last_step")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    last_step: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., last_step: _Optional[int] = ...) -> None: ...
+
+class StepMetrics(_message.Message):
+    __slots__ = ("host_id", "job_id", "generation", "at_ms", "ranks", "held")
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    host_id: str
+    job_id: str
+    generation: int
+    at_ms: int
+    ranks: _containers.RepeatedCompositeFieldContainer[RankStep]
+    held: _containers.RepeatedCompositeFieldContainer[_common_pb2.HeldSnapshot]
+    def __init__(self, host_id: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., at_ms: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[RankStep, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshot, _Mapping]]] = ...) -> None: ...
+
+class RankStep(_message.Message):
+    __slots__ = ("rank", "step", "step_time_ms", "blocked_ms", "data_wait_ms", "stall_ms", "loss", "grad_norm", "tokens", "health", "completed_at_ms", "first")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_MS_FIELD_NUMBER: _ClassVar[int]
+    DATA_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    STALL_MS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    GRAD_NORM_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    step: int
+    step_time_ms: float
+    blocked_ms: float
+    data_wait_ms: float
+    stall_ms: float
+    loss: float
+    grad_norm: float
+    tokens: int
+    health: str
+    completed_at_ms: int
+    first: bool
+    def __init__(self, rank: _Optional[int] = ..., step: _Optional[int] = ..., step_time_ms: _Optional[float] = ..., blocked_ms: _Optional[float] = ..., data_wait_ms: _Optional[float] = ..., stall_ms: _Optional[float] = ..., loss: _Optional[float] = ..., grad_norm: _Optional[float] = ..., tokens: _Optional[int] = ..., health: _Optional[str] = ..., completed_at_ms: _Optional[int] = ..., first: _Optional[bool] = ...) -> None: ...
+
+class RankReport(_message.Message):
+    __slots__ = ("report_id", "host_id", "agent_epoch", "job_id", "generation", "rank", "kind", "exit_class", "exit_code", "signal", "error", "traceback", "step", "at_ms", "source_kind", "restored_step", "restore_problems")
+    REPORT_ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CLASS_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_KIND_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_STEP_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    report_id: str
+    host_id: str
+    agent_epoch: str
+    job_id: str
+    generation: int
+    rank: int
+    kind: ReportKind
+    exit_class: ExitClass
+    exit_code: int
+    signal: int
+    error: str
+    traceback: str
+    step: int
+    at_ms: int
+    source_kind: str
+    restored_step: int
+    restore_problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, report_id: _Optional[str] = ..., host_id: _Optional[str] = ..., agent_epoch: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., kind: _Optional[_Union[ReportKind, str]] = ..., exit_class: _Optional[_Union[ExitClass, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ..., source_kind: _Optional[str] = ..., restored_step: _Optional[int] = ..., restore_problems: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StartRanks(_message.Message):
+    __slots__ = ("job_id", "generation", "spec_json", "placement", "rendezvous_address", "rendezvous_port", "restore_step", "restores")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_PORT_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_STEP_FIELD_NUMBER: _ClassVar[int]
+    RESTORES_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    spec_json: str
+    placement: _common_pb2.Placement
+    rendezvous_address: str
+    rendezvous_port: int
+    restore_step: int
+    restores: _containers.RepeatedCompositeFieldContainer[_common_pb2.RankRestore]
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., spec_json: _Optional[str] = ..., placement: _Optional[_Union[_common_pb2.Placement, _Mapping]] = ..., rendezvous_address: _Optional[str] = ..., rendezvous_port: _Optional[int] = ..., restore_step: _Optional[int] = ..., restores: _Optional[_Iterable[_Union[_common_pb2.RankRestore, _Mapping]]] = ...) -> None: ...
+
+class StopRanks(_message.Message):
+    __slots__ = ("job_id", "generation", "graceful", "forget")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    GRACEFUL_FIELD_NUMBER: _ClassVar[int]
+    FORGET_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    graceful: bool
+    forget: bool
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., graceful: _Optional[bool] = ..., forget: _Optional[bool] = ...) -> None: ...
+
+class StopRanksReply(_message.Message):
+    __slots__ = ("outcome", "host_id", "held", "rendezvous_port", "address")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_PORT_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    outcome: _common_pb2.Outcome
+    host_id: str
+    held: _containers.RepeatedCompositeFieldContainer[_common_pb2.HeldSnapshot]
+    rendezvous_port: int
+    address: str
+    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., host_id: _Optional[str] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshot, _Mapping]]] = ..., rendezvous_port: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+
+class SaveRanks(_message.Message):
+    __slots__ = ("job_id", "generation")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class RestoreRanks(_message.Message):
+    __slots__ = ("job_id", "generation", "step", "restores")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RESTORES_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    step: int
+    restores: _containers.RepeatedCompositeFieldContainer[_common_pb2.RankRestore]
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., restores: _Optional[_Iterable[_Union[_common_pb2.RankRestore, _Mapping]]] = ...) -> None: ...
+
+class SeekRanks(_message.Message):
+    __slots__ = ("job_id", "generation", "position")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    position: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+
+class ProbeHost(_message.Message):
+    __slots__ = ("nonce",)
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    def __init__(self, nonce: _Optional[str] = ...) -> None: ...
+
+class ProbeHostReply(_message.Message):
+    __slots__ = ("outcome", "host_id", "nonce", "agent_epoch", "jobs", "held", "fork_server_warm")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    AGENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    FORK_SERVER_WARM_FIELD_NUMBER: _ClassVar[int]
+    outcome: _common_pb2.Outcome
+    host_id: str
+    nonce: str
+    agent_epoch: str
+    jobs: _containers.RepeatedCompositeFieldContainer[RunningJob]
+    held: _containers.RepeatedCompositeFieldContainer[_common_pb2.HeldSnapshot]
+    fork_server_warm: bool
+    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., host_id: _Optional[str] = ..., nonce: _Optional[str] = ..., agent_epoch: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[RunningJob, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshot, _Mapping]]] = ..., fork_server_warm: _Optional[bool] = ...) -> None: ...

@@ -1,0 +1,174 @@
+from everstep.wire.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Shard(_message.Message):
+    __slots__ = ("rank", "uri", "bytes", "checksum")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    URI_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    uri: str
+    bytes: int
+    checksum: str
+    def __init__(self, rank: _Optional[int] = ..., uri: _Optional[str] = ..., bytes: _Optional[int] = ..., checksum: _Optional[str] = ...) -> None: ...
+
+class ReportShards(_message.Message):
+    __slots__ = ("job_id", "step", "generation", "host_id", "world_size", "shards", "data_state", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    DATA_STATE_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    generation: int
+    host_id: str
+    world_size: int
+    shards: _containers.RepeatedCompositeFieldContainer[Shard]
+    data_state: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., host_id: _Optional[str] = ..., world_size: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., data_state: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class PlanRestore(_message.Message):
+    __slots__ = ("job_id", "generation", "world_size", "holdings", "from_step", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    HOLDINGS_FIELD_NUMBER: _ClassVar[int]
+    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    world_size: int
+    holdings: _containers.RepeatedCompositeFieldContainer[HostHoldings]
+    from_step: int
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., holdings: _Optional[_Iterable[_Union[HostHoldings, _Mapping]]] = ..., from_step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class HostHoldings(_message.Message):
+    __slots__ = ("host_id", "address", "peer_port", "held")
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PEER_PORT_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    host_id: str
+    address: str
+    peer_port: int
+    held: _containers.RepeatedCompositeFieldContainer[_common_pb2.HeldSnapshot]
+    def __init__(self, host_id: _Optional[str] = ..., address: _Optional[str] = ..., peer_port: _Optional[int] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshot, _Mapping]]] = ...) -> None: ...
+
+class PlanRestoreReply(_message.Message):
+    __slots__ = ("outcome", "step", "restores", "passed_over")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RESTORES_FIELD_NUMBER: _ClassVar[int]
+    PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
+    outcome: _common_pb2.Outcome
+    step: int
+    restores: _containers.RepeatedCompositeFieldContainer[_common_pb2.RankRestore]
+    passed_over: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., step: _Optional[int] = ..., restores: _Optional[_Iterable[_Union[_common_pb2.RankRestore, _Mapping]]] = ..., passed_over: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DropJobCheckpoints(_message.Message):
+    __slots__ = ("job_id", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class ShardsStored(_message.Message):
+    __slots__ = ("job_id", "step", "generation", "host_id", "world_size", "shards", "data_state", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    DATA_STATE_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    generation: int
+    host_id: str
+    world_size: int
+    shards: _containers.RepeatedCompositeFieldContainer[Shard]
+    data_state: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., host_id: _Optional[str] = ..., world_size: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., data_state: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class ShardsRefused(_message.Message):
+    __slots__ = ("job_id", "step", "generation", "uri", "why", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    URI_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    generation: int
+    uri: str
+    why: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., uri: _Optional[str] = ..., why: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class CheckpointCompleted(_message.Message):
+    __slots__ = ("job_id", "step", "generation", "manifest_uri", "bytes", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_URI_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    generation: int
+    manifest_uri: str
+    bytes: int
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., manifest_uri: _Optional[str] = ..., bytes: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class CheckpointDeleted(_message.Message):
+    __slots__ = ("job_id", "step", "generation", "why", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    generation: int
+    why: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., why: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class RestorePlanned(_message.Message):
+    __slots__ = ("job_id", "generation", "step", "own_memory", "peer_memory", "object_store", "passed_over", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    OWN_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    PEER_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_STORE_FIELD_NUMBER: _ClassVar[int]
+    PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    step: int
+    own_memory: int
+    peer_memory: int
+    object_store: int
+    passed_over: _containers.RepeatedScalarFieldContainer[str]
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., own_memory: _Optional[int] = ..., peer_memory: _Optional[int] = ..., object_store: _Optional[int] = ..., passed_over: _Optional[_Iterable[str]] = ..., at_ms: _Optional[int] = ...) -> None: ...

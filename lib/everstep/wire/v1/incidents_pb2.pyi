@@ -1,0 +1,97 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACTION_UNSPECIFIED: _ClassVar[Action]
+    RESTART: _ClassVar[Action]
+    REPLACE: _ClassVar[Action]
+    FAIL: _ClassVar[Action]
+ACTION_UNSPECIFIED: Action
+RESTART: Action
+REPLACE: Action
+FAIL: Action
+
+class IncidentOpened(_message.Message):
+    __slots__ = ("incident_id", "job_id", "generation", "kind", "ranks", "hosts", "step", "action", "reason", "detail", "failed_at_ms", "detected_at_ms")
+    INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    FAILED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DETECTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    incident_id: str
+    job_id: str
+    generation: int
+    kind: str
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    step: int
+    action: Action
+    reason: str
+    detail: str
+    failed_at_ms: int
+    detected_at_ms: int
+    def __init__(self, incident_id: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., action: _Optional[_Union[Action, str]] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., failed_at_ms: _Optional[int] = ..., detected_at_ms: _Optional[int] = ...) -> None: ...
+
+class IncidentRecovered(_message.Message):
+    __slots__ = ("incident_id", "job_id", "recovered_at_ms", "lost_ms", "lost_steps")
+    INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    RECOVERED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    LOST_MS_FIELD_NUMBER: _ClassVar[int]
+    LOST_STEPS_FIELD_NUMBER: _ClassVar[int]
+    incident_id: str
+    job_id: str
+    recovered_at_ms: int
+    lost_ms: int
+    lost_steps: int
+    def __init__(self, incident_id: _Optional[str] = ..., job_id: _Optional[str] = ..., recovered_at_ms: _Optional[int] = ..., lost_ms: _Optional[int] = ..., lost_steps: _Optional[int] = ...) -> None: ...
+
+class GenerationProgressed(_message.Message):
+    __slots__ = ("job_id", "generation", "step", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    step: int
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class RunFinished(_message.Message):
+    __slots__ = ("job_id", "generation", "step", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    step: int
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class RunStopped(_message.Message):
+    __slots__ = ("job_id", "generation", "step", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    step: int
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...

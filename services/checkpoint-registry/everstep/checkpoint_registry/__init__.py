@@ -1,0 +1,1 @@
+"""Owns checkpoints, the memory map and restore plans."""

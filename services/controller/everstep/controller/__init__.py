@@ -1,0 +1,1 @@
+"""Owns jobs: spec, phase, generation, placement, and their recovery."""

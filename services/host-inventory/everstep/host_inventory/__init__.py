@@ -1,0 +1,1 @@
+"""Owns hosts: their state, failure domains and placement of ranks."""

@@ -1,0 +1,1 @@
+"""Owns incidents, the detectors, the goodput ledger and metric roll-ups."""

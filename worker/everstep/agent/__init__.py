@@ -1,0 +1,1 @@
+"""The host agent: forks ranks, owns host memory, answers commands. No torch."""

@@ -1,0 +1,1 @@
+"""Token shards and the deterministic loader. No torch."""

@@ -1,0 +1,1 @@
+"""Snapshots in shared memory: the slot format and its checksums. No torch."""

@@ -1,0 +1,1 @@
+"""The reference model and its entry point."""
