@@ -1,0 +1,133 @@
+"""The job spec: what a person writes to launch a run.
+
+pydantic, because people write it: every mistake is answered with the field and what was expected.
+Cross-field rules (layout against batch) are checked here; rules that need the fleet are not.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from everstep.core.errors import InvalidInput
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LayoutSpec(_Model):
+    """Sizes of the mesh dimensions; their product is the world size."""
+
+    pp: Count = 1
+    dp_replicate: Count = 1
+    dp_shard: Count = 1
+    tp: Count = 1
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return self.pp * self.dp_replicate * self.dp_shard * self.tp
+
+    @property
+    def dp(self) -> int:
+        """Data-parallel groups: each gets its own share of the global batch."""
+        return self.dp_replicate * self.dp_shard
+
+
+class DataSpec(_Model):
+    """Token shards and the shape of a global batch."""
+
+    path: str
+    sequence_tokens: Count
+    global_batch: Count  # samples a step, over all data-parallel groups
+    micro_batch: Count = 1  # samples a micro-batch
+
+
+class CheckpointSpec(_Model):
+    """How often state is kept."""
+
+    memory_every_steps: Count = 1
+    object_every_steps: Annotated[int, Field(ge=0)] = 100  # 0: only on request
+    keep_last: Count = 3
+
+
+class RecoverySpec(_Model):
+    """What may happen without a person."""
+
+    restarts_per_hour_max: Annotated[int, Field(ge=0)] = 30
+    no_spare: Literal["wait"] = "wait"
+    collective_timeout_s: Count = 120  # the last resort, not the detector
+
+
+class JobSpec(_Model):
+    """One training run."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    entry: Annotated[str, Field(min_length=1)]
+    argv: tuple[str, ...] = ()
+    args: dict[str, Any] = Field(default_factory=dict)
+    layout: LayoutSpec
+    steps: Count
+    seed: int = 0
+    data: DataSpec | None = None
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    recovery: RecoverySpec = RecoverySpec()
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str = "."
+
+    @property
+    def is_script(self) -> bool:
+        """Whether ``entry`` is a script path rather than ``module:function``."""
+        return PurePosixPath(self.entry).suffix == ".py" and ":" not in self.entry
+
+    @model_validator(mode="after")
+    def _check(self) -> JobSpec:
+        if not self.is_script:
+            module, colon, function = self.entry.partition(":")
+            names = [*module.split("."), function]
+            if not colon or not all(name.isidentifier() for name in names):
+                raise ValueError(
+                    f"entry {self.entry!r} is neither module:function nor a path that ends in .py"
+                )
+        if self.data is not None:
+            _check_batch(self.data, self.layout)
+        return self
+
+
+def _check_batch(data: DataSpec, layout: LayoutSpec) -> None:
+    per_micro = data.micro_batch
+    if data.global_batch % (per_micro * layout.dp):
+        raise ValueError(
+            f"data.global_batch {data.global_batch} is not a multiple of micro_batch {per_micro} x "
+            f"{layout.dp} data-parallel groups (dp_replicate {layout.dp_replicate} x dp_shard "
+            f"{layout.dp_shard}): every group must get the same whole number of micro-batches"
+        )
+
+
+def parse_spec(document: Any) -> JobSpec:
+    """Check a decoded YAML or JSON document.
+
+    Raises:
+        InvalidInput: names every wrong field, what was expected and what was found.
+    """
+    try:
+        return JobSpec.model_validate(document)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(str(part) for part in item['loc']) or 'spec'}: {item['msg']}"
+            for item in error.errors()
+        ]
+        raise InvalidInput("invalid job spec: " + "; ".join(problems)) from None
+
+
+def parse_spec_json(text: str) -> JobSpec:
+    """Check a JSON document. Raises InvalidInput as ``parse_spec`` does."""
+    try:
+        return JobSpec.model_validate_json(text)
+    except ValidationError as error:
+        raise InvalidInput(f"invalid job spec: {error}") from None
