@@ -1,0 +1,55 @@
+"""Where ranks run: the layout of a job and the hosts that carry it.
+
+Field names are those of ``proto/everstep/v1/common.proto``; several services hold placements in
+their events, so the words live here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Mesh dimension sizes; a rank is ``((pp_i*R + rep_i)*S + shard_i)*T + tp_i``."""
+
+    pp: int = 1
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    tp: int = 1
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return self.pp * self.dp_replicate * self.dp_shard * self.tp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlacement:
+    """The ranks of one host in chip order, and the peer that keeps its snapshots ("" for none)."""
+
+    host_id: str
+    ranks: tuple[int, ...]
+    address: str = ""
+    peer_port: int = 0
+    replica_host_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Every rank's host; ``hosts`` sorted by first rank."""
+
+    layout: Layout
+    hosts: tuple[HostPlacement, ...]
+
+    @property
+    def host_ids(self) -> tuple[str, ...]:
+        """The hosts, in the order of their first ranks."""
+        return tuple(host.host_id for host in self.hosts)
+
+    def host_of(self, rank: int) -> str:
+        """Return the host that runs ``rank``; "" if the placement does not hold it."""
+        for host in self.hosts:
+            if rank in host.ranks:
+                return host.host_id
+        return ""
