@@ -1,0 +1,45 @@
+# Every target does its own set-up: .venv with the machine's Python, pip only, no Docker, no root.
+# On a machine without GPUs, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu saves gigabytes.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+NAME   ?=
+ARGS   ?=
+export PYTHON VENV
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check tests bench proto lock clean
+
+help:  ## show this list
+	@echo "usage: make TARGET"
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1\t/' | expand -t 12
+
+setup:  ## create .venv and install everything (the other targets do this by themselves)
+	@bash scripts/setup.sh
+
+demo: setup  ## train, kill a host, recover, compare bit for bit; ARGS="--keep --seed 7"
+	@$(BIN)/everstep demo $(ARGS)
+
+check: setup  ## lint, format, types, import rules, wire code, architecture and unit tests (2 min)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-timing
+	$(BIN)/python scripts/proto.py --check
+	$(BIN)/pytest -q tests/architecture tests/unit
+
+test: check  ## check, then contract, integration and end-to-end tests on real servers (20 min)
+	$(BIN)/pytest -q $(wildcard tests/contract tests/sim tests/integration tests/e2e)
+
+bench: setup  ## print figures as JSON, also kept in benchmarks/results/; NAME=recovery runs one
+	@bash scripts/bench.sh $(NAME)
+
+proto: setup  ## generate lib/everstep/wire/v1 from proto/
+	$(BIN)/python scripts/proto.py
+
+lock: setup  ## write constraints.txt from what is installed
+	$(BIN)/python scripts/lock.py
+
+clean:  ## remove .venv and caches; never the state of a stack (that is: everstep down --wipe)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
