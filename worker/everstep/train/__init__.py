@@ -1,0 +1,1 @@
+"""The rank side and the user's SDK. Needs torch."""
