@@ -73,11 +73,12 @@ async def read(reader: asyncio.StreamReader) -> Frame | None:
         ConnectionResetError: the peer closed in the middle of a frame.
         CorruptData: the bytes are not a frame.
     """
+    head = b""
     try:
         head = await reader.readexactly(_LENGTH.size)
         body = await reader.readexactly(_checked_length(head))
     except asyncio.IncompleteReadError as error:
-        if not error.partial and error.expected == _LENGTH.size:
+        if not head and not error.partial:
             return None
         raise ConnectionResetError("the peer closed in the middle of a frame") from None
     return _decode(body)

@@ -1,0 +1,90 @@
+"""Where snapshots lie in a host's memory.
+
+::
+
+    <memory_dir>/<job_id>/generation          the generation the host is fenced at
+                          rank-<r>/slot-0     a rank's own snapshots
+                                   slot-1
+                                   durable    the one being uploaded
+                                   control    words shared by rank and agent
+                          replica-<r>/slot-0  copies kept for a peer host's rank
+                                      slot-1
+
+``memory_dir`` is on tmpfs: it outlives processes and dies with the host, which is the point.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+SLOT_COUNT: Final = 2  # one is always complete while the other is being written
+
+
+def job_dir(memory_dir: Path, job_id: str) -> Path:
+    """Return the directory of all of a job's snapshots on this host."""
+    return memory_dir / job_id
+
+
+def rank_dir(memory_dir: Path, job_id: str, rank: int) -> Path:
+    """Return the directory of a rank's own snapshots."""
+    return memory_dir / job_id / f"rank-{rank}"
+
+
+def replica_dir(memory_dir: Path, job_id: str, rank: int) -> Path:
+    """Return the directory of the copies kept for a rank of another host."""
+    return memory_dir / job_id / f"replica-{rank}"
+
+
+def slot_path(directory: Path, slot: int) -> Path:
+    """Return the path of slot 0 or 1 in a rank's or replica's directory."""
+    return directory / f"slot-{slot}"
+
+
+def durable_path(directory: Path) -> Path:
+    """Return the path of the snapshot that is kept still while it is uploaded."""
+    return directory / "durable"
+
+
+def control_path(directory: Path) -> Path:
+    """Return the path of the words that rank and agent share."""
+    return directory / "control"
+
+
+def ranks_in(memory_dir: Path, job_id: str, *, own: bool) -> Iterator[tuple[int, Path]]:
+    """Yield ``(rank, directory)`` of the ranks that have a directory here, sorted by rank."""
+    prefix = "rank-" if own else "replica-"
+    found: list[tuple[int, Path]] = []
+    directory = job_dir(memory_dir, job_id)
+    if directory.is_dir():
+        for entry in directory.iterdir():
+            number = entry.name.removeprefix(prefix)
+            if number != entry.name and number.isdecimal():
+                found.append((int(number), entry))
+    yield from sorted(found)
+
+
+def read_fence(memory_dir: Path, job_id: str) -> int:
+    """Return the highest generation that the host was fenced at for this job, -1 if never."""
+    try:
+        return int((job_dir(memory_dir, job_id) / "generation").read_text())
+    except FileNotFoundError:
+        return -1
+
+
+def write_fence(memory_dir: Path, job_id: str, generation: int) -> int:
+    """Raise the fence to ``generation``, never lower it; returns the fence that now holds.
+
+    The file is replaced in one rename, so that a reader sees the old or the new number.
+    """
+    current = read_fence(memory_dir, job_id)
+    if generation <= current:
+        return current
+    directory = job_dir(memory_dir, job_id)
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = directory / f"generation.{os.getpid()}"
+    temporary.write_text(str(generation))
+    temporary.replace(directory / "generation")
+    return generation
