@@ -79,6 +79,20 @@ class PlanRestoreReply(_message.Message):
     passed_over: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., step: _Optional[int] = ..., restores: _Optional[_Iterable[_Union[_common_pb2.RankRestore, _Mapping]]] = ..., passed_over: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class ListSteps(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class ListStepsReply(_message.Message):
+    __slots__ = ("outcome", "steps")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    outcome: _common_pb2.Outcome
+    steps: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., steps: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class DropJobCheckpoints(_message.Message):
     __slots__ = ("job_id", "at_ms")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -59,6 +59,52 @@ class IncidentRecovered(_message.Message):
     lost_ms: int
     lost_steps: int
     def __init__(self, incident_id: _Optional[str] = ..., job_id: _Optional[str] = ..., recovered_at_ms: _Optional[int] = ..., lost_ms: _Optional[int] = ..., lost_steps: _Optional[int] = ...) -> None: ...
+
+class RankEnded(_message.Message):
+    __slots__ = ("job_id", "generation", "rank", "host_id", "exit_class", "signal", "error", "detail", "step", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CLASS_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    rank: int
+    host_id: str
+    exit_class: str
+    signal: int
+    error: str
+    detail: str
+    step: int
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., host_id: _Optional[str] = ..., exit_class: _Optional[str] = ..., signal: _Optional[int] = ..., error: _Optional[str] = ..., detail: _Optional[str] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class GenerationWatched(_message.Message):
+    __slots__ = ("job_id", "generation", "cause", "hosts", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    cause: str
+    hosts: _containers.RepeatedCompositeFieldContainer[WatchedHost]
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., cause: _Optional[str] = ..., hosts: _Optional[_Iterable[_Union[WatchedHost, _Mapping]]] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class WatchedHost(_message.Message):
+    __slots__ = ("host_id", "ranks")
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    host_id: str
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, host_id: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerationProgressed(_message.Message):
     __slots__ = ("job_id", "generation", "step", "at_ms")

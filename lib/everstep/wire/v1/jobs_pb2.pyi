@@ -130,7 +130,7 @@ class HostsShort(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., missing: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class RestoreDecided(_message.Message):
-    __slots__ = ("job_id", "generation", "step", "own_memory", "peer_memory", "object_store", "at_ms")
+    __slots__ = ("job_id", "generation", "step", "own_memory", "peer_memory", "object_store", "at_ms", "rendezvous_address", "rendezvous_port")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +138,8 @@ class RestoreDecided(_message.Message):
     PEER_MEMORY_FIELD_NUMBER: _ClassVar[int]
     OBJECT_STORE_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_PORT_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     step: int
@@ -145,7 +147,9 @@ class RestoreDecided(_message.Message):
     peer_memory: int
     object_store: int
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., own_memory: _Optional[int] = ..., peer_memory: _Optional[int] = ..., object_store: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    rendezvous_address: str
+    rendezvous_port: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., own_memory: _Optional[int] = ..., peer_memory: _Optional[int] = ..., object_store: _Optional[int] = ..., at_ms: _Optional[int] = ..., rendezvous_address: _Optional[str] = ..., rendezvous_port: _Optional[int] = ...) -> None: ...
 
 class RanksStarted(_message.Message):
     __slots__ = ("job_id", "generation", "at_ms")

@@ -1,0 +1,201 @@
+"""What may be asked of a job, by people (Launch, Restart, ...) and by its own recovery (Record...).
+
+The Record commands carry answers from other services back to the decider; each names the generation
+it belongs to, and an answer of an older generation changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from everstep.core.placement import Placement
+
+
+class Verdict(StrEnum):
+    """What the monitor advises about an incident."""
+
+    RESTART = "restart"
+    REPLACE = "replace"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchJob:
+    """Start a run; sending it again with the same spec changes nothing."""
+
+    job_id: str
+    spec_json: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartJob:
+    """Go back to ``from_step`` (-1: the newest restorable one)."""
+
+    job_id: str
+    from_step: int = -1
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopJob:
+    """End the run at the next step that all ranks agree on."""
+
+    job_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseJob:
+    """Stop the ranks, keep hosts and state."""
+
+    job_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeJob:
+    """Go on after a pause."""
+
+    job_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveCheckpoint:
+    """Write a durable checkpoint at the next step."""
+
+    job_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverJob:
+    """The monitor opened an incident in ``generation``; ``hosts`` are lost if it says replace."""
+
+    job_id: str
+    generation: int
+    incident_id: str
+    verdict: Verdict
+    hosts: tuple[str, ...] = ()
+    kind: str = ""
+    detail: str = ""
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFenced:
+    """Answers to the fence are in."""
+
+    job_id: str
+    generation: int
+    hosts: tuple[str, ...]
+    unreachable: tuple[str, ...] = ()
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPlacement:
+    """The inventory placed the job."""
+
+    job_id: str
+    generation: int
+    placement: Placement
+    replacements: tuple[str, ...] = ()
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordShort:
+    """The inventory has too few hosts for now."""
+
+    job_id: str
+    generation: int
+    missing: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPlan:
+    """The registry chose where to go on from."""
+
+    job_id: str
+    generation: int
+    step: int
+    own_memory: int = 0
+    peer_memory: int = 0
+    object_store: int = 0
+    rendezvous_address: str = ""
+    rendezvous_port: int = 0
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordStarted:
+    """Every host has taken its start command."""
+
+    job_id: str
+    generation: int
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordLost:
+    """Hosts of the new placement did not answer while the generation came up."""
+
+    job_id: str
+    generation: int
+    hosts: tuple[str, ...]
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRefused:
+    """Another service refused what the job needs, for good."""
+
+    job_id: str
+    generation: int
+    why: str
+    detail: str = ""
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordProgress:
+    """The monitor saw the first committed step of ``generation``."""
+
+    job_id: str
+    generation: int
+    step: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFinished:
+    """The monitor saw every rank finish."""
+
+    job_id: str
+    generation: int
+    step: int
+    at_ms: int
+
+
+Command = (
+    LaunchJob
+    | RestartJob
+    | StopJob
+    | PauseJob
+    | ResumeJob
+    | SaveCheckpoint
+    | RecoverJob
+    | RecordFenced
+    | RecordPlacement
+    | RecordShort
+    | RecordPlan
+    | RecordStarted
+    | RecordLost
+    | RecordRefused
+    | RecordProgress
+    | RecordFinished
+)

@@ -1,0 +1,319 @@
+"""Decides what a command means for a job.
+
+Two rules carry most of it. An answer or incident of an older generation changes nothing, because
+what it speaks of is already fenced off. And whatever goes wrong while a generation comes up begins
+the next one, with the newly lost hosts added: recovery from a failure during recovery is the same
+recovery.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from everstep.controller import policy
+from everstep.controller.commands import (
+    Command,
+    LaunchJob,
+    PauseJob,
+    RecordFenced,
+    RecordFinished,
+    RecordLost,
+    RecordPlacement,
+    RecordPlan,
+    RecordProgress,
+    RecordRefused,
+    RecordShort,
+    RecordStarted,
+    RecoverJob,
+    RestartJob,
+    ResumeJob,
+    SaveCheckpoint,
+    StopJob,
+    Verdict,
+)
+from everstep.controller.events import (
+    CheckpointRequested,
+    Event,
+    GenerationBegun,
+    HostsFenced,
+    HostsShort,
+    JobFailed,
+    JobPaused,
+    JobRunning,
+    JobStopped,
+    JobSubmitted,
+    JobSucceeded,
+    PauseRequested,
+    PlacementDecided,
+    RanksStarted,
+    RestoreDecided,
+    StopRequested,
+)
+from everstep.controller.state import COMING_UP, TERMINAL, Job, Phase
+from everstep.core.decision import Accepted, Rejected
+from everstep.core.errors import InvalidInput
+from everstep.core.ids import is_valid_id
+from everstep.core.spec import parse_spec_json
+
+Decision = Accepted[Event] | Rejected
+NOTHING: Accepted[Event] = Accepted()
+
+
+def decide(command: Command, job: Job) -> Decision:
+    """Answer ``command`` for ``job``.
+
+    Returns:
+        The events that follow; none when it is already so or no longer matters; ``Rejected`` with
+        ``job_exists``, ``invalid_job_id``, ``invalid_spec``, ``unknown_job``, ``job_ended``,
+        ``not_paused`` or ``not_running``.
+    """
+    if isinstance(command, LaunchJob):
+        return _launch(command, job)
+    if job.phase is Phase.ABSENT:
+        return Rejected("unknown_job", f"there is no job {command.job_id!r}")
+    match command:
+        case RestartJob() | StopJob() | PauseJob() | ResumeJob() | SaveCheckpoint():
+            return _by_a_person(command, job)
+        case _:
+            stale = command.generation != job.generation or job.phase in TERMINAL
+            return NOTHING if stale else _by_the_run(command, job)
+
+
+def _launch(command: LaunchJob, job: Job) -> Decision:
+    if job.phase is not Phase.ABSENT:
+        if job.spec_json == command.spec_json:
+            return NOTHING
+        return Rejected("job_exists", f"job {command.job_id!r} exists with another spec")
+    if not is_valid_id(command.job_id):
+        return Rejected(
+            "invalid_job_id",
+            f"job id {command.job_id!r} is not usable: take letters, digits, - and _, at most 64",
+        )
+    try:
+        spec = parse_spec_json(command.spec_json)
+    except InvalidInput as error:
+        return Rejected("invalid_spec", str(error))
+    at_ms = command.at_ms
+    return Accepted(
+        (
+            JobSubmitted(
+                job_id=command.job_id, name=spec.name, spec_json=command.spec_json, at_ms=at_ms
+            ),
+            GenerationBegun(job_id=command.job_id, generation=1, cause="launch", at_ms=at_ms),
+        )
+    )
+
+
+def _by_a_person(
+    command: RestartJob | StopJob | PauseJob | ResumeJob | SaveCheckpoint, job: Job
+) -> Decision:
+    if job.phase in TERMINAL:
+        if isinstance(command, StopJob):
+            return NOTHING
+        return Rejected("job_ended", f"job {job.job_id!r} has {job.phase}; launch a new one")
+    match command:
+        case RestartJob():
+            begun = _next(job, "restart", command.at_ms, from_step=command.from_step)
+            return Accepted((begun,))
+        case StopJob():
+            return _wind_down(job, "stop", command.at_ms)
+        case PauseJob():
+            return _wind_down(job, "pause", command.at_ms)
+        case ResumeJob():
+            if job.phase in COMING_UP or job.phase is Phase.RUNNING:
+                return NOTHING
+            if job.phase is not Phase.PAUSED:
+                return Rejected("not_paused", f"job {job.job_id!r} is {job.phase}, not paused")
+            return Accepted((_next(job, "resume", command.at_ms),))
+        case SaveCheckpoint():
+            if job.phase is not Phase.RUNNING:
+                return Rejected(
+                    "not_running", f"job {job.job_id!r} is {job.phase}: nothing to save now"
+                )
+            return Accepted((CheckpointRequested(job_id=job.job_id, at_ms=command.at_ms),))
+        case _:
+            assert_never(command)
+
+
+def _wind_down(job: Job, cause: str, at_ms: int) -> Decision:
+    """Fence all ranks gracefully, then rest (pause) or end (stop)."""
+    if job.cause == cause and job.phase in {Phase.PAUSING, Phase.PAUSED, Phase.STOPPING}:
+        return NOTHING
+    if cause == "pause" and job.phase is Phase.STOPPING:
+        return Rejected("job_ended", f"job {job.job_id!r} is being stopped")
+    requested: Event = (
+        StopRequested(job_id=job.job_id, at_ms=at_ms)
+        if cause == "stop"
+        else PauseRequested(job_id=job.job_id, at_ms=at_ms)
+    )
+    begun = _next(job, cause, at_ms)
+    if job.placement is None:  # nothing was ever started
+        return Accepted((requested, begun, _rested(job, cause, begun.generation, at_ms)))
+    return Accepted((requested, begun))
+
+
+def _by_the_run(
+    command: RecoverJob
+    | RecordFenced
+    | RecordPlacement
+    | RecordShort
+    | RecordPlan
+    | RecordStarted
+    | RecordLost
+    | RecordRefused
+    | RecordProgress
+    | RecordFinished,
+    job: Job,
+) -> Decision:
+    match command:
+        case RecoverJob():
+            return _recover(command, job)
+        case RecordFenced():
+            return _fenced(command, job)
+        case RecordPlacement() | RecordShort():
+            return _placed(command, job)
+        case RecordPlan():
+            return _planned(command, job)
+        case RecordStarted():
+            return _started(command, job)
+        case RecordLost():
+            lost = tuple(h for h in command.hosts if h not in job.lost_hosts)
+            return Accepted((_again(job, lost, command.at_ms),)) if lost else NOTHING
+        case RecordRefused():
+            return Accepted((_failed(job, command.why, command.detail, command.at_ms),))
+        case RecordProgress():
+            if job.phase not in COMING_UP or not job.placed:
+                return NOTHING
+            running = JobRunning(
+                job_id=job.job_id,
+                generation=job.generation,
+                step=command.step,
+                at_ms=command.at_ms,
+            )
+            return Accepted((running,))
+        case RecordFinished():
+            done = JobSucceeded(
+                job_id=job.job_id,
+                generation=job.generation,
+                step=command.step,
+                at_ms=command.at_ms,
+            )
+            return Accepted((done,))
+        case _:
+            assert_never(command)
+
+
+def _recover(command: RecoverJob, job: Job) -> Decision:
+    if job.cause in {"pause", "stop"}:
+        return NOTHING  # the ranks are being ended anyway
+    if command.verdict is Verdict.FAIL:
+        return Accepted((_failed(job, command.kind, command.detail, command.at_ms),))
+    lost = command.hosts if command.verdict is Verdict.REPLACE else ()
+    return Accepted((_again(job, lost, command.at_ms, incident_id=command.incident_id),))
+
+
+def _fenced(command: RecordFenced, job: Job) -> Decision:
+    if job.fenced:
+        return NOTHING
+    fenced = HostsFenced(
+        job_id=job.job_id,
+        generation=job.generation,
+        hosts=command.hosts,
+        unreachable=command.unreachable,
+        at_ms=command.at_ms,
+    )
+    if job.cause in {"pause", "stop"}:
+        return Accepted((fenced, _rested(job, job.cause, job.generation, command.at_ms)))
+    if command.unreachable:
+        return Accepted((fenced, _again(job, command.unreachable, command.at_ms)))
+    return Accepted((fenced,))
+
+
+def _placed(command: RecordPlacement | RecordShort, job: Job) -> Decision:
+    if job.placed or job.cause in {"pause", "stop"}:
+        return NOTHING
+    if isinstance(command, RecordShort):
+        if job.phase is Phase.WAITING_FOR_HOSTS and job.missing == command.missing:
+            return NOTHING
+        short = HostsShort(
+            job_id=job.job_id,
+            generation=job.generation,
+            missing=command.missing,
+            at_ms=command.at_ms,
+        )
+        return Accepted((short,))
+    placed = PlacementDecided(
+        job_id=job.job_id,
+        generation=job.generation,
+        placement=command.placement,
+        replacements=command.replacements,
+        at_ms=command.at_ms,
+    )
+    return Accepted((placed,))
+
+
+def _planned(command: RecordPlan, job: Job) -> Decision:
+    if job.restore_step is not None or not (job.fenced and job.placed):
+        return NOTHING
+    decided = RestoreDecided(
+        job_id=job.job_id,
+        generation=job.generation,
+        step=command.step,
+        own_memory=command.own_memory,
+        peer_memory=command.peer_memory,
+        object_store=command.object_store,
+        rendezvous_address=command.rendezvous_address,
+        rendezvous_port=command.rendezvous_port,
+        at_ms=command.at_ms,
+    )
+    return Accepted((decided,))
+
+
+def _started(command: RecordStarted, job: Job) -> Decision:
+    if job.started or job.restore_step is None:
+        return NOTHING
+    started = RanksStarted(job_id=job.job_id, generation=job.generation, at_ms=command.at_ms)
+    return Accepted((started,))
+
+
+def _again(job: Job, lost: tuple[str, ...], at_ms: int, *, incident_id: str = "") -> Event:
+    """Begin the next generation, unless the job has been restarted too often already."""
+    why = policy.restart_refusal(job, at_ms)
+    if why:
+        return _failed(job, "restart_budget", why, at_ms)
+    from_step = job.from_step if job.phase in COMING_UP else -1
+    return _next(
+        job, "recovery", at_ms, incident_id=incident_id, lost_hosts=lost, from_step=from_step
+    )
+
+
+def _next(
+    job: Job,
+    cause: str,
+    at_ms: int,
+    *,
+    incident_id: str = "",
+    lost_hosts: tuple[str, ...] = (),
+    from_step: int = -1,
+) -> GenerationBegun:
+    return GenerationBegun(
+        job_id=job.job_id,
+        generation=job.generation + 1,
+        cause=cause,
+        incident_id=incident_id,
+        lost_hosts=tuple(sorted(lost_hosts)),
+        from_step=from_step,
+        at_ms=at_ms,
+    )
+
+
+def _rested(job: Job, cause: str, generation: int, at_ms: int) -> Event:
+    if cause == "stop":
+        return JobStopped(job_id=job.job_id, generation=generation, at_ms=at_ms)
+    return JobPaused(job_id=job.job_id, generation=generation, at_ms=at_ms)
+
+
+def _failed(job: Job, why: str, detail: str, at_ms: int) -> JobFailed:
+    return JobFailed(
+        job_id=job.job_id, generation=job.generation, why=why, detail=detail, at_ms=at_ms
+    )

@@ -1,0 +1,95 @@
+"""What a job needs next, read off its state alone.
+
+The runner (``runner.py``) performs these actions and feeds the answers back as commands. Because
+nothing else is remembered, a controller that was killed anywhere carries on by asking again; every
+action is idempotent on the other side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everstep.controller.state import TERMINAL, Job, Phase
+from everstep.core.spec import parse_spec_json
+from everstep.core.time import HOUR_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """End older ranks on ``hosts``; gracefully means after a last common step."""
+
+    generation: int
+    hosts: tuple[str, ...]
+    graceful: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Ask the inventory for hosts, cordoning the lost ones."""
+
+    generation: int
+    lost_hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Ask the registry where to go on from."""
+
+    generation: int
+    from_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Tell every host of the placement to start its ranks."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """The job is over: end what still runs and drop its memory."""
+
+    generation: int
+    hosts: tuple[str, ...]
+
+
+Action = Fence | Place | Plan | Start | Forget
+
+
+def next_actions(job: Job) -> tuple[Action, ...]:
+    """Return what may be done now; several at once where the order does not matter."""
+    if job.phase in TERMINAL:
+        if job.placement is None:
+            return ()
+        return (Forget(generation=job.generation + 1, hosts=job.hosts_to_fence),)
+    if job.phase in {Phase.ABSENT, Phase.RUNNING, Phase.PAUSED}:
+        return ()
+    actions: list[Action] = []
+    winding_down = job.cause in {"pause", "stop"}
+    if not job.fenced:
+        actions.append(
+            Fence(generation=job.generation, hosts=job.hosts_to_fence, graceful=winding_down)
+        )
+    if winding_down:
+        return tuple(actions)
+    if not job.placed:
+        actions.append(Place(generation=job.generation, lost_hosts=job.lost_hosts))
+    if job.fenced and job.placed:
+        if job.restore_step is None:
+            actions.append(Plan(generation=job.generation, from_step=job.from_step))
+        elif not job.started:
+            actions.append(Start(generation=job.generation))
+    return tuple(actions)
+
+
+def restart_refusal(job: Job, at_ms: int) -> str:
+    """Say why the job may not be restarted once more, or "" if it may."""
+    limit = parse_spec_json(job.spec_json).recovery.restarts_per_hour_max
+    recent = sum(1 for at in job.recovered_at_ms if at > at_ms - HOUR_MS)
+    if recent < limit:
+        return ""
+    return (
+        f"{recent} recoveries within the last hour reach recovery.restarts_per_hour_max {limit}; "
+        "look at the incidents, then launch or restart the job by hand"
+    )

@@ -1,0 +1,106 @@
+"""Reads the controller's tables for the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from everstep.controller.projections import GENERATIONS, JOBS
+
+_STAGES = ("fenced", "placed", "planned", "started", "running")
+
+
+async def all_jobs(connection: AsyncConnection) -> list[dict[str, Any]]:
+    """Return every job without its generations, newest first."""
+    rows = await connection.execute(select(JOBS).order_by(JOBS.c.submitted_at_ms.desc()))
+    return [_job(dict(row)) for row in rows.mappings()]
+
+
+async def live_job_ids(connection: AsyncConnection) -> list[str]:
+    """Return the jobs that have not ended."""
+    rows = await connection.execute(
+        select(JOBS.c.job_id).where(JOBS.c.ended_at_ms.is_(None)).order_by(JOBS.c.job_id)
+    )
+    return [row.job_id for row in rows]
+
+
+async def one_job(connection: AsyncConnection, job_id: str) -> dict[str, Any] | None:
+    """Return a job with the stages of each of its generations."""
+    row = (await connection.execute(select(JOBS).where(JOBS.c.job_id == job_id))).mappings().first()
+    if row is None:
+        return None
+    rows = await connection.execute(
+        select(GENERATIONS).where(GENERATIONS.c.job_id == job_id).order_by(GENERATIONS.c.generation)
+    )
+    return {**_job(dict(row)), "recoveries": [_generation(dict(r)) for r in rows.mappings()]}
+
+
+def _job(row: dict[str, Any]) -> dict[str, Any]:
+    layout = row["spec"].get("layout", {})
+    sizes = {name: layout.get(name, 1) for name in ("pp", "dp_replicate", "dp_shard", "tp")}
+    world_size = 1
+    for size in sizes.values():
+        world_size *= size
+    return {
+        **{key: row[key] for key in ("job_id", "name", "phase", "generation", "step")},
+        "world_size": world_size,
+        "layout": sizes,
+        "steps": row["spec"]["steps"],
+        "placement": row["placement"],
+        "restore_step": row["restore_step"],
+        "hosts_short": row["missing"],
+        "why": row["why"],
+        "detail": row["detail"],
+        "submitted_at_ms": row["submitted_at_ms"],
+        "ended_at_ms": row["ended_at_ms"],
+        "spec": row["spec"],
+    }
+
+
+def _generation(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a generation; each stage's milliseconds since the one before it was done.
+
+    Fencing and placing overlap: both count from the begin, and planning from the later of them.
+    """
+    begun = row["begun_at_ms"]
+    at = {stage: row[f"{stage}_at_ms"] for stage in _STAGES}
+    ready = max((t for t in (at["fenced"], at["placed"]) if t is not None), default=begun)
+    before = {
+        "fenced": begun,
+        "placed": begun,
+        "planned": ready,
+        "started": at["planned"],
+        "running": at["started"],
+    }
+    names = {
+        "fenced": "fence",
+        "placed": "place",
+        "planned": "plan",
+        "started": "start",
+        "running": "first_step",
+    }
+    stages = {
+        names[stage]: at[stage] - (before[stage] or begun)
+        for stage in _STAGES
+        if at[stage] is not None
+    }
+    kept = (
+        "generation",
+        "cause",
+        "incident_id",
+        "lost_hosts",
+        "replacements",
+        "unreachable",
+        "from_step",
+        "restore_step",
+        "begun_at_ms",
+        "short_at_ms",
+        "running_at_ms",
+    )
+    return {
+        **{key: row[key] for key in kept},
+        "sources": {key: row[key] for key in ("own_memory", "peer_memory", "object_store")},
+        "stages_ms": stages,
+    }

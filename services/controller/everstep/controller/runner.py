@@ -1,0 +1,352 @@
+"""Performs what ``policy.next_actions`` asks for, and feeds the answers back as commands.
+
+One driver task a job. It remembers nothing that matters: answers that are too large for events
+(who holds which snapshot, the plan's sources) are cached for the generation, and asked for again
+when the cache is empty, for instance in a controller that has just been restarted. Two controllers
+may drive one job at once: every action is idempotent on the other side, and the stream's versions
+decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from everstep.controller.codec import STREAM_PREFIX
+from everstep.controller.commands import (
+    Command,
+    RecordFenced,
+    RecordLost,
+    RecordPlacement,
+    RecordPlan,
+    RecordRefused,
+    RecordShort,
+    RecordStarted,
+)
+from everstep.controller.events import Event
+from everstep.controller.outside import Fenced, Outside, Planned
+from everstep.controller.policy import Action, Fence, Forget, Place, Plan, Start, next_actions
+from everstep.controller.state import TERMINAL, Job, Phase
+from everstep.core.decision import Rejected
+from everstep.core.errors import EverstepError
+from everstep.core.placement import HostPlacement
+from everstep.core.system import Clock
+from everstep.service.handler import Handler
+from everstep.wire.v1.common_pb2 import (
+    OBJECT_STORE,
+    OWN_MEMORY,
+    PEER_MEMORY,
+    RankRestore,
+)
+
+log = logging.getLogger(__name__)
+
+# Another controller may have moved the job, or an event that frees hosts may have been missed.
+POLL_S: Final = 1.0
+RETRY_S: Final = 0.3  # pause after a service did not answer; they are back within seconds
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What hosts and the registry said about one generation."""
+
+    generation: int = 0
+    fenced: dict[str, Fenced] = field(default_factory=dict)
+    plan: Planned | None = None
+
+
+class Runner:
+    """Drives all jobs that have not ended."""
+
+    def __init__(
+        self, handler: Handler[Command, Job, Event], outside: Outside, clock: Clock
+    ) -> None:
+        self._handler = handler
+        self._outside = outside
+        self._clock = clock
+        self._drivers: dict[str, asyncio.Task[None]] = {}
+        self._wakes: dict[str, asyncio.Event] = {}
+        self._answers: dict[str, _Answers] = {}
+        self._hosts_freed = asyncio.Event()
+
+    async def apply(self, command: Command, **consumed: Any) -> Any:
+        """Handle a command and let the job's driver act on what follows."""
+        handled = await self._handler.handle(command, **consumed)
+        if handled.events:
+            self.wake(command.job_id)
+        return handled
+
+    def wake(self, job_id: str) -> None:
+        """Look at the job again, now."""
+        if job_id not in self._drivers:
+            self._wakes[job_id] = asyncio.Event()
+            self._drivers[job_id] = asyncio.create_task(self._drive(job_id), name=f"job-{job_id}")
+            self._drivers[job_id].add_done_callback(lambda task: self._ended(job_id, task))
+        self._wakes[job_id].set()
+
+    def wake_all(self) -> None:
+        """Place waiting jobs again, now: hosts may have become free."""
+        freed, self._hosts_freed = self._hosts_freed, asyncio.Event()
+        freed.set()
+
+    async def save(self, job: Job) -> None:
+        """Ask the ranks for a durable checkpoint."""
+        if job.placement is not None:
+            await self._outside.save(job.job_id, job.generation, job.placement.host_ids)
+
+    async def restorable_steps(self, job_id: str) -> tuple[int, ...]:
+        """Return the steps of the job's complete checkpoints. Raises Unavailable."""
+        return await self._outside.restorable_steps(job_id)
+
+    async def close(self) -> None:
+        """Stop driving; what is unfinished is carried on by the next controller."""
+        drivers = list(self._drivers.values())
+        for driver in drivers:
+            driver.cancel()
+        await asyncio.gather(*drivers, return_exceptions=True)
+
+    def _ended(self, job_id: str, task: asyncio.Task[None]) -> None:
+        self._drivers.pop(job_id, None)
+        self._wakes.pop(job_id, None)
+        self._answers.pop(job_id, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("driver of job %s failed", job_id, exc_info=task.exception())
+
+    async def _drive(self, job_id: str) -> None:
+        wake = self._wakes[job_id]
+        running: dict[Action, asyncio.Task[None]] = {}
+        waiter: asyncio.Task[bool] | None = None
+        try:
+            while True:
+                wake.clear()
+                job = await self._state(job_id)
+                if job is None:
+                    continue
+                wanted = next_actions(job)
+                for action in [a for a in running if a not in wanted]:
+                    running.pop(action).cancel()
+                for action in wanted:
+                    if action not in running:
+                        running[action] = asyncio.create_task(self._perform(job, action))
+                if job.phase in TERMINAL:
+                    await asyncio.gather(*running.values())
+                    return
+                waiter = asyncio.create_task(wake.wait())
+                done, _ = await asyncio.wait(
+                    {waiter, *running.values()},
+                    timeout=POLL_S,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                waiter.cancel()
+                running = {a: task for a, task in running.items() if task not in done}
+        finally:
+            for task in running.values():
+                task.cancel()
+            if waiter is not None:
+                waiter.cancel()
+
+    async def _state(self, job_id: str) -> Job | None:
+        try:
+            return await self._handler.state(STREAM_PREFIX + job_id)
+        except EverstepError as error:
+            log.warning("job %s: state not readable, trying again: %s", job_id, error)
+            await asyncio.sleep(RETRY_S)
+            return None
+
+    async def _perform(self, job: Job, action: Action) -> None:
+        step: Coroutine[Any, Any, Command | None]
+        match action:
+            case Fence():
+                step = self._fence(job, action)
+            case Place():
+                step = self._place(job, action)
+            case Plan():
+                step = self._plan(job, action)
+            case Start():
+                step = self._start(job)
+            case Forget():
+                step = self._forget(job, action)
+        try:
+            command = await step
+            if command is not None:
+                await self.apply(command)
+        except EverstepError as error:
+            log.warning(
+                "job %s generation %d: %s did not work, trying again: %s",
+                job.job_id,
+                job.generation,
+                type(action).__name__.lower(),
+                error,
+            )
+            await asyncio.sleep(RETRY_S)
+
+    def _answers_of(self, job: Job) -> _Answers:
+        answers = self._answers.get(job.job_id)
+        if answers is None or answers.generation != job.generation:
+            answers = self._answers[job.job_id] = _Answers(generation=job.generation)
+        return answers
+
+    async def _fence(self, job: Job, action: Fence) -> Command:
+        silent = await self._ask_hosts(job, action.hosts, graceful=action.graceful)
+        return RecordFenced(
+            job_id=job.job_id,
+            generation=job.generation,
+            hosts=tuple(h for h in action.hosts if h not in silent),
+            unreachable=silent,
+            at_ms=self._clock.now_ms(),
+        )
+
+    async def _ask_hosts(
+        self, job: Job, hosts: tuple[str, ...], *, graceful: bool = False
+    ) -> tuple[str, ...]:
+        """Fence hosts at the job's generation; returns those that did not answer."""
+        answers = self._answers_of(job)
+        got = await asyncio.gather(
+            *(
+                self._outside.fence(
+                    job.job_id, job.generation, host, graceful=graceful, forget=False
+                )
+                for host in hosts
+            )
+        )
+        answers.fenced |= {answer.host_id: answer for answer in got if answer is not None}
+        return tuple(host for host, answer in zip(hosts, got, strict=True) if answer is None)
+
+    async def _place(self, job: Job, action: Place) -> Command | None:
+        placed = await self._outside.place(job, action.lost_hosts)
+        at_ms = self._clock.now_ms()
+        if isinstance(placed, Rejected):
+            if placed.why == "stale_generation":
+                return None
+            return self._refused(job, placed, at_ms)
+        if placed.placement is None:
+            short = RecordShort(
+                job_id=job.job_id, generation=job.generation, missing=placed.missing, at_ms=at_ms
+            )
+            await self.apply(short)
+            if job.phase is Phase.WAITING_FOR_HOSTS:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._hosts_freed.wait(), POLL_S)
+            return None
+        return RecordPlacement(
+            job_id=job.job_id,
+            generation=job.generation,
+            placement=placed.placement,
+            replacements=placed.replacements,
+            at_ms=at_ms,
+        )
+
+    async def _plan(self, job: Job, action: Plan) -> Command:
+        """Bring the holdings of every placed host together and ask the registry."""
+        assert job.placement is not None
+        answers = self._answers_of(job)
+        first = job.placement.hosts[0].host_id
+        # The first rank's host is asked once more in any case: after a long wait for hosts its
+        # rendezvous port may be taken by now.
+        asked = tuple(h for h in job.placement.host_ids if h == first or h not in answers.fenced)
+        silent = await self._ask_hosts(job, asked)
+        if silent:
+            return self._lost(job, silent)
+        ports = {host.host_id: host.peer_port for host in job.placement.hosts}
+        holdings = [answers.fenced[host].holdings for host in job.placement.host_ids]
+        for holding in holdings:
+            holding.peer_port = ports[holding.host_id]
+        plan = await self._outside.plan(job, holdings, action.from_step)
+        at_ms = self._clock.now_ms()
+        if isinstance(plan, Rejected):
+            return self._refused(job, plan, at_ms)
+        answers.plan = plan
+        kinds = [
+            restore.sources[0].kind
+            for host in job.placement.hosts
+            for restore in _restores_of(host, plan)
+            if restore.sources
+        ]
+        return RecordPlan(
+            job_id=job.job_id,
+            generation=job.generation,
+            step=plan.step,
+            own_memory=kinds.count(OWN_MEMORY),
+            peer_memory=kinds.count(PEER_MEMORY),
+            object_store=kinds.count(OBJECT_STORE),
+            rendezvous_address=answers.fenced[first].address,
+            rendezvous_port=answers.fenced[first].rendezvous_port,
+            at_ms=at_ms,
+        )
+
+    async def _start(self, job: Job) -> Command | None:
+        assert job.placement is not None
+        answers = self._answers_of(job)
+        if answers.plan is None:  # restarted in between: the registry knows the plan it made
+            plan = await self._outside.plan(job, [], job.from_step)
+            if isinstance(plan, Rejected):
+                return self._refused(job, plan, self._clock.now_ms())
+            answers.plan = plan
+        hosts = job.placement.hosts
+        got = await asyncio.gather(
+            *(
+                self._outside.start(job, host.host_id, _restores_of(host, answers.plan))
+                for host in hosts
+            )
+        )
+        silent = tuple(h.host_id for h, answer in zip(hosts, got, strict=True) if answer is None)
+        if silent:
+            return self._lost(job, silent)
+        for host, answer in zip(hosts, got, strict=True):
+            if isinstance(answer, Rejected):
+                if answer.why == "stale_generation":
+                    return None
+                detail = f"host {host.host_id} refused to start its ranks: {answer.detail}"
+                return self._refused(job, Rejected(answer.why, detail), self._clock.now_ms())
+        return RecordStarted(
+            job_id=job.job_id, generation=job.generation, at_ms=self._clock.now_ms()
+        )
+
+    async def _forget(self, job: Job, action: Forget) -> None:
+        await asyncio.gather(
+            *(
+                self._outside.fence(
+                    job.job_id, action.generation, host, graceful=False, forget=True
+                )
+                for host in action.hosts
+            )
+        )
+
+    def _lost(self, job: Job, hosts: tuple[str, ...]) -> RecordLost:
+        return RecordLost(
+            job_id=job.job_id,
+            generation=job.generation,
+            hosts=hosts,
+            at_ms=self._clock.now_ms(),
+        )
+
+    def _refused(self, job: Job, refusal: Rejected, at_ms: int) -> RecordRefused:
+        return RecordRefused(
+            job_id=job.job_id,
+            generation=job.generation,
+            why=refusal.why,
+            detail=refusal.detail,
+            at_ms=at_ms,
+        )
+
+
+def _restores_of(host: HostPlacement, plan: Planned) -> list[RankRestore]:
+    """Return the plan of one host's ranks.
+
+    The registry plans without knowing the new placement; a rank's own snapshot that lies on
+    another host than the rank's new one is a peer's from there.
+    """
+    chosen = []
+    for rank in host.ranks:
+        restore = RankRestore()
+        if rank in plan.restores:
+            restore.CopyFrom(plan.restores[rank])
+            for source in restore.sources:
+                if source.kind == OWN_MEMORY and source.host_id not in {"", host.host_id}:
+                    source.kind = PEER_MEMORY
+            chosen.append(restore)
+    return chosen

@@ -1,0 +1,198 @@
+"""A job as the fold of its events: its phase, its generation, and how far that generation has come.
+
+::
+
+    launching ──> running <──> recovering ──> waiting_for_hosts
+        │            │ ^            │                │
+        │            v │            └───────┬────────┘
+        │         pausing ──> paused        │
+        v            v                      v
+      failed     stopping ──> stopped    failed        running ──> succeeded
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, assert_never
+
+from everstep.controller.events import (
+    CheckpointRequested,
+    Event,
+    GenerationBegun,
+    HostsFenced,
+    HostsShort,
+    JobFailed,
+    JobPaused,
+    JobRunning,
+    JobStopped,
+    JobSubmitted,
+    JobSucceeded,
+    PauseRequested,
+    PlacementDecided,
+    RanksStarted,
+    RestoreDecided,
+    StopRequested,
+)
+from everstep.core.placement import Placement
+from everstep.core.time import HOUR_MS
+
+
+class Phase(StrEnum):
+    """Where a job stands, in words for people."""
+
+    ABSENT = "absent"
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    RECOVERING = "recovering"
+    WAITING_FOR_HOSTS = "waiting_for_hosts"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+TERMINAL: Final = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.STOPPED})
+COMING_UP: Final = frozenset({Phase.LAUNCHING, Phase.RECOVERING, Phase.WAITING_FOR_HOSTS})
+
+_PHASE_OF_CAUSE: Final = {
+    "launch": Phase.LAUNCHING,
+    "recovery": Phase.RECOVERING,
+    "restart": Phase.RECOVERING,
+    "resume": Phase.RECOVERING,
+    "pause": Phase.PAUSING,
+    "stop": Phase.STOPPING,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Everything the decider needs to know.
+
+    ``placement`` is the newest decided one, of this or an earlier generation; ``fenced``,
+    ``placed``, ``restore_step`` and ``started`` are about the current generation only.
+    ``recovered_at_ms`` holds the begin of each recovery within the last hour.
+    """
+
+    job_id: str = ""
+    spec_json: str = ""
+    phase: Phase = Phase.ABSENT
+    generation: int = 0
+    cause: str = ""
+    incident_id: str = ""
+    lost_hosts: tuple[str, ...] = ()
+    from_step: int = -1
+    placement: Placement | None = None
+    fenced: bool = False
+    placed: bool = False
+    restore_step: int | None = None
+    rendezvous_address: str = ""
+    rendezvous_port: int = 0
+    started: bool = False
+    missing: int = 0
+    step: int = 0
+    recovered_at_ms: tuple[int, ...] = ()
+
+    @property
+    def hosts_to_fence(self) -> tuple[str, ...]:
+        """Hosts that may still run older ranks and are believed to live."""
+        if self.placement is None:
+            return ()
+        return tuple(h for h in self.placement.host_ids if h not in self.lost_hosts)
+
+
+def phase_after(event: Event, *, cause: str) -> Phase | None:
+    """Return the phase that ``event`` leads to, or None if it changes none.
+
+    Args:
+        event: any fact.
+        cause: what began the event's generation; only a placement, which ends a wait for hosts,
+            needs it.
+    """
+    match event:
+        case GenerationBegun():
+            return _PHASE_OF_CAUSE[event.cause]
+        case PlacementDecided():
+            return _PHASE_OF_CAUSE[cause]
+        case HostsShort():
+            return Phase.WAITING_FOR_HOSTS
+        case JobRunning():
+            return Phase.RUNNING
+        case JobPaused():
+            return Phase.PAUSED
+        case JobSucceeded():
+            return Phase.SUCCEEDED
+        case JobFailed():
+            return Phase.FAILED
+        case JobStopped():
+            return Phase.STOPPED
+        case _:
+            return None
+
+
+def evolve(job: Job, event: Event) -> Job:
+    """Apply a fact; never refuses one."""
+    phase = phase_after(event, cause=job.cause)
+    return _apply(job if phase is None else replace(job, phase=phase), event)
+
+
+def _apply(job: Job, event: Event) -> Job:
+    match event:
+        case JobSubmitted():
+            return replace(job, job_id=event.job_id, spec_json=event.spec_json)
+        case GenerationBegun():
+            return _begin(job, event)
+        case HostsFenced():
+            return replace(job, fenced=True)
+        case PlacementDecided():
+            return replace(job, placement=event.placement, placed=True, missing=0)
+        case HostsShort():
+            return replace(job, missing=event.missing)
+        case RestoreDecided():
+            return replace(
+                job,
+                restore_step=event.step,
+                rendezvous_address=event.rendezvous_address,
+                rendezvous_port=event.rendezvous_port,
+            )
+        case RanksStarted():
+            return replace(job, started=True)
+        case JobRunning() | JobSucceeded():
+            return replace(job, step=event.step)
+        case JobPaused() | JobFailed() | JobStopped():
+            return job
+        case PauseRequested() | StopRequested() | CheckpointRequested():
+            return job
+        case _:
+            assert_never(event)
+
+
+def _begin(job: Job, event: GenerationBegun) -> Job:
+    """Enter a generation. Losses of generations that never came up stay lost.
+
+    A host that was lost in generation g while g + 1 was still being placed is in the old placement,
+    so it has to be carried along until a placement without it is decided.
+    """
+    carried = set(event.lost_hosts)
+    if job.placement is not None and not job.placed:
+        carried |= set(job.lost_hosts) & set(job.placement.host_ids)
+    recovered = job.recovered_at_ms
+    if event.cause == "recovery":
+        recent = tuple(at for at in recovered if at > event.at_ms - HOUR_MS)
+        recovered = (*recent, event.at_ms)
+    return replace(
+        job,
+        generation=event.generation,
+        cause=event.cause,
+        incident_id=event.incident_id,
+        lost_hosts=tuple(sorted(carried)),
+        from_step=event.from_step,
+        fenced=job.placement is None,
+        placed=False,
+        restore_step=None,
+        started=False,
+        missing=0,
+        recovered_at_ms=recovered,
+    )
