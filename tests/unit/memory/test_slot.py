@@ -20,6 +20,7 @@ SPECS = (
 
 
 def write(path: Path, *, step: int = 4, fill: int = 1) -> SlotWriter:
+    """Write a snapshot and return its open writer."""
     writer = SlotWriter(path, OWNER, SPECS)
     writer.begin()
     for number, name in enumerate(sorted(writer.buffers)):
@@ -124,6 +125,7 @@ def test_reopened_slot_keeps_its_snapshot_until_begin(tmp_path):
 
 
 def received(path: Path, data: bytes, *, step: int = 4, chunk: int = 50) -> None:
+    """Receive ``data`` in chunks into a slot file."""
     receiver = SlotReceiver(path, len(data))
     try:
         for start in range(0, len(data), chunk):
@@ -134,6 +136,7 @@ def received(path: Path, data: bytes, *, step: int = 4, chunk: int = 50) -> None
 
 
 def slot_bytes(path: Path) -> bytes:
+    """Return the bytes that make up the snapshot in a file."""
     preamble = read_preamble(path)
     assert preamble is not None
     return path.read_bytes()[: preamble.slot_bytes]
