@@ -98,12 +98,14 @@ class PlaceJobReply(_message.Message):
     def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., placement: _Optional[_Union[_common_pb2.Placement, _Mapping]] = ..., hosts_short: _Optional[int] = ..., replacements: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReleaseJob(_message.Message):
-    __slots__ = ("job_id", "at_ms")
+    __slots__ = ("job_id", "at_ms", "generation")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class HostJoined(_message.Message):
     __slots__ = ("host_id", "pod", "power", "chips", "address", "peer_port", "agent_epoch", "at_ms")
@@ -134,16 +136,20 @@ class HostLeft(_message.Message):
     def __init__(self, host_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class HostCordoned(_message.Message):
-    __slots__ = ("host_id", "reason", "incident_id", "at_ms")
+    __slots__ = ("host_id", "reason", "incident_id", "at_ms", "job_id", "generation")
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     host_id: str
     reason: str
     incident_id: str
     at_ms: int
-    def __init__(self, host_id: _Optional[str] = ..., reason: _Optional[str] = ..., incident_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    job_id: str
+    generation: int
+    def __init__(self, host_id: _Optional[str] = ..., reason: _Optional[str] = ..., incident_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class HostUncordoned(_message.Message):
     __slots__ = ("host_id", "at_ms")
@@ -180,9 +186,11 @@ class JobPlaced(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., placement: _Optional[_Union[_common_pb2.Placement, _Mapping]] = ..., replacements: _Optional[_Iterable[str]] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class JobReleased(_message.Message):
-    __slots__ = ("job_id", "at_ms")
+    __slots__ = ("job_id", "at_ms", "generation")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,87 @@
+"""What may be asked of the fleet, in the words of ``proto/everstep/v1/hosts.proto``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everstep.core.placement import Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinHost:
+    """An agent has started, or tells changed facts of its host.
+
+    ``heard_ms`` is not on the wire: the shell fills in when it last heard a heartbeat of the epoch
+    that the fleet knows for this host (0: never), because heartbeats are no events.
+    """
+
+    host_id: str
+    pod: str
+    power: str
+    chips: int
+    address: str
+    peer_port: int
+    agent_epoch: str
+    at_ms: int
+    heard_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveHost:
+    """An agent goes away on purpose."""
+
+    host_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CordonHost:
+    """Give the host no more work."""
+
+    host_id: str
+    reason: str
+    incident_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncordonHost:
+    """Give the host work again."""
+
+    host_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountErrors:
+    """``count`` new errors of ``kind``; ``at_ms`` tells a repeated report from a new one."""
+
+    host_id: str
+    kind: str
+    count: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceJob:
+    """Give the job's ranks hosts for ``generation``; once for each (job_id, generation)."""
+
+    job_id: str
+    generation: int
+    layout: Layout
+    lost_hosts: tuple[str, ...]
+    reason: str
+    incident_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseJob:
+    """Free the job's hosts if it holds them for ``generation`` or an older one (0: for any)."""
+
+    job_id: str
+    at_ms: int
+    generation: int = 0
+
+
+Command = JoinHost | LeaveHost | CordonHost | UncordonHost | CountErrors | PlaceJob | ReleaseJob

@@ -1,0 +1,295 @@
+"""Decides what becomes of a command to the fleet.
+
+A host belongs to at most one job, whole; a command that is already true decides nothing. Where
+ranks go is in ``policy``; here is whether a job may be placed at all.
+"""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+from everstep.core.decision import Accepted, Rejected
+from everstep.core.ids import is_valid_id
+from everstep.host_inventory.commands import (
+    Command,
+    CordonHost,
+    CountErrors,
+    JoinHost,
+    LeaveHost,
+    PlaceJob,
+    ReleaseJob,
+    UncordonHost,
+)
+from everstep.host_inventory.events import (
+    Event,
+    HostCordoned,
+    HostErrorsCounted,
+    HostJoined,
+    HostLeft,
+    HostUncordoned,
+    JobPlaced,
+    JobReleased,
+)
+from everstep.host_inventory.policy import new_hosts, place, why_bad_layout
+from everstep.host_inventory.seats import HostsShort, NeverFits, Placed
+from everstep.host_inventory.state import Fleet, Host, Job, evolve
+
+# Heartbeats come every second: five in a row are not lost by accident, so an agent that was heard
+# within this time lives, and a second machine that claims its id is a mistake in the settings.
+HEARD_RECENTLY_MS: Final = 5_000
+
+Decision = Accepted[Event] | Rejected
+
+
+def decide(command: Command, fleet: Fleet) -> Decision:
+    """Decide on the fleet as it is.
+
+    Returns:
+        The events that follow, none if it is so already; or ``Rejected`` with a stable code.
+    """
+    match command:
+        case JoinHost():
+            return _join(command, fleet)
+        case LeaveHost():
+            return _leave(command, fleet)
+        case CordonHost():
+            return _cordon(command, fleet)
+        case UncordonHost():
+            return _uncordon(command, fleet)
+        case CountErrors():
+            return _count(command, fleet)
+        case PlaceJob():
+            return _place(command, fleet)
+        case ReleaseJob():
+            return _release(command, fleet)
+        case _:
+            assert_never(command)
+
+
+def _join(command: JoinHost, fleet: Fleet) -> Decision:
+    if not is_valid_id(command.host_id):
+        return Rejected("bad_host_id", f"{command.host_id!r} is no id: letters, digits, _ and -")
+    if command.chips < 1:
+        return Rejected(
+            "bad_chips", f"host {command.host_id} has {command.chips} chips, expected 1 or more"
+        )
+    if not command.address:
+        return Rejected("bad_address", f"host {command.host_id} has no address: set ADDRESS")
+    host = fleet.hosts.get(command.host_id)
+    joined = HostJoined(
+        host_id=command.host_id,
+        pod=command.pod,
+        power=command.power,
+        chips=command.chips,
+        address=command.address,
+        peer_port=command.peer_port,
+        agent_epoch=command.agent_epoch,
+        at_ms=command.at_ms,
+    )
+    if host is None:
+        return Accepted((joined,))
+    if host.present and _same_facts(host, command):
+        return Accepted()
+    if command.at_ms < host.joined_ms:
+        return Rejected(
+            "stale_join",
+            f"host {command.host_id} has joined later, at {host.joined_ms} ms, than this join of "
+            f"{command.at_ms} ms: send the facts again with the present time",
+        )
+    return _twin(command, host) or Accepted((joined,))
+
+
+def _twin(command: JoinHost, host: Host) -> Rejected | None:
+    """Refuse a second machine under the id of one that works and lives."""
+    other = command.address != host.address and command.agent_epoch != host.agent_epoch
+    silent_ms = command.at_ms - max(command.heard_ms, host.joined_ms)
+    if not (other and host.job_id and silent_ms <= HEARD_RECENTLY_MS):
+        return None
+    return Rejected(
+        "host_id_in_use",
+        f"host {host.host_id} serves job {host.job_id} from {host.address} and was heard "
+        f"{silent_ms} ms ago; {command.address} joined under the same id: give it another id, or "
+        f"wait until the old one has been silent for {HEARD_RECENTLY_MS} ms",
+    )
+
+
+def _same_facts(host: Host, command: JoinHost) -> bool:
+    names = ("pod", "power", "chips", "address", "peer_port", "agent_epoch")
+    return all(getattr(host, name) == getattr(command, name) for name in names)
+
+
+def _leave(command: LeaveHost, fleet: Fleet) -> Decision:
+    host = fleet.hosts.get(command.host_id)
+    if host is None or not host.present:
+        return Accepted()
+    if host.job_id:
+        return Rejected(
+            "host_in_use",
+            f"host {host.host_id} serves job {host.job_id}: stop the job first, or cordon the host "
+            "and restart the job",
+        )
+    return Accepted((HostLeft(host_id=host.host_id, at_ms=command.at_ms),))
+
+
+def _cordon(command: CordonHost, fleet: Fleet) -> Decision:
+    host = fleet.hosts.get(command.host_id)
+    if host is None:
+        return _unknown_host(command.host_id)
+    known_incident = bool(command.incident_id) and command.incident_id in host.incidents
+    if host.cordon is not None or known_incident or command.at_ms < host.uncordoned_ms:
+        return Accepted()
+    return Accepted(
+        (
+            HostCordoned(
+                host_id=host.host_id,
+                reason=command.reason or "unspecified",
+                incident_id=command.incident_id,
+                at_ms=command.at_ms,
+            ),
+        )
+    )
+
+
+def _uncordon(command: UncordonHost, fleet: Fleet) -> Decision:
+    host = fleet.hosts.get(command.host_id)
+    if host is None:
+        return _unknown_host(command.host_id)
+    if host.cordon is None:
+        return Accepted()
+    return Accepted((HostUncordoned(host_id=host.host_id, at_ms=command.at_ms),))
+
+
+def _count(command: CountErrors, fleet: Fleet) -> Decision:
+    host = fleet.hosts.get(command.host_id)
+    if host is None:
+        return _unknown_host(command.host_id)
+    if command.count < 1 or not command.kind:
+        return Rejected(
+            "bad_count", f"{command.count} errors of kind {command.kind!r}: expected 1 or more"
+        )
+    newest_ms = max((e.at_ms for e in host.errors if e.kind == command.kind), default=-1)
+    if command.at_ms <= newest_ms:
+        return Accepted()
+    return Accepted(
+        (
+            HostErrorsCounted(
+                host_id=host.host_id,
+                kind=command.kind,
+                count=command.count,
+                at_ms=command.at_ms,
+            ),
+        )
+    )
+
+
+def _release(command: ReleaseJob, fleet: Fleet) -> Decision:
+    if not is_valid_id(command.job_id):
+        return Rejected("bad_job_id", f"{command.job_id!r} is no id: letters, digits, _ and -")
+    job = fleet.jobs.get(command.job_id)
+    known = job.generation if job else 0
+    newer_runs = job is not None and job.held and 0 < command.generation < known
+    over = (job is None or not job.held) and command.generation <= known
+    if newer_runs or over:
+        return Accepted()
+    return Accepted(
+        (
+            JobReleased(
+                job_id=command.job_id,
+                generation=max(command.generation, known),
+                at_ms=command.at_ms,
+            ),
+        )
+    )
+
+
+def _place(command: PlaceJob, fleet: Fleet) -> Decision:
+    job = fleet.jobs.get(command.job_id)
+    refused = _why_not_placed(command, fleet, job)
+    if refused is not None:
+        return refused
+    if job is not None and job.generation == command.generation:
+        return Accepted()
+    cordons = _cordons_of_lost(command, fleet)
+    for cordon in cordons:
+        fleet = evolve(fleet, cordon)
+    answer = place(command.job_id, command.layout, fleet)
+    match answer:
+        case NeverFits():
+            return Rejected("does_not_fit", answer.detail)
+        case HostsShort():
+            return Accepted(cordons)
+        case Placed():
+            placed = JobPlaced(
+                job_id=command.job_id,
+                generation=command.generation,
+                placement=answer.placement,
+                replacements=new_hosts(job, answer.placement),
+                at_ms=command.at_ms,
+            )
+            return Accepted((*cordons, placed))
+        case _:
+            assert_never(answer)
+
+
+def _why_not_placed(command: PlaceJob, fleet: Fleet, job: Job | None) -> Rejected | None:
+    if not is_valid_id(command.job_id):
+        return Rejected("bad_job_id", f"{command.job_id!r} is no id: letters, digits, _ and -")
+    if command.generation < 1:
+        return Rejected("bad_generation", f"generation {command.generation}: they start at 1")
+    bad_layout = why_bad_layout(command.layout)
+    if bad_layout:
+        return Rejected("bad_layout", bad_layout)
+    if job is not None and (
+        command.generation < job.generation
+        or (command.generation == job.generation and not job.held)
+    ):
+        return Rejected(
+            "stale_generation",
+            f"job {job.job_id} is at generation {job.generation}"
+            f"{'' if job.held else ', which is over'}; {command.generation} was asked for",
+        )
+    if job is not None and job.held and job.placement is not None:
+        if job.placement.layout != command.layout:
+            return Rejected(
+                "layout_changed",
+                f"job {job.job_id} runs as {job.placement.layout} and {command.layout} was asked "
+                "for: release the job first",
+            )
+        if job.generation == command.generation:
+            return None
+    return _why_not_lost(command, fleet)
+
+
+def _why_not_lost(command: PlaceJob, fleet: Fleet) -> Rejected | None:
+    for host_id in sorted(set(command.lost_hosts)):
+        host = fleet.hosts.get(host_id)
+        if host is None:
+            return _unknown_host(host_id)
+        if host.job_id not in ("", command.job_id):
+            return Rejected(
+                "host_of_other_job",
+                f"host {host_id} is named as lost by job {command.job_id} but serves job "
+                f"{host.job_id}",
+            )
+    return None
+
+
+def _cordons_of_lost(command: PlaceJob, fleet: Fleet) -> tuple[HostCordoned, ...]:
+    """Cordon each lost host once a generation: who was uncordoned since may serve again."""
+    return tuple(
+        HostCordoned(
+            host_id=host_id,
+            reason=command.reason or "lost",
+            incident_id=command.incident_id,
+            at_ms=command.at_ms,
+            job_id=command.job_id,
+            generation=command.generation,
+        )
+        for host_id in sorted(set(command.lost_hosts))
+        if fleet.hosts[host_id].cordon is None
+        and fleet.hosts[host_id].lost_by != (command.job_id, command.generation)
+    )
+
+
+def _unknown_host(host_id: str) -> Rejected:
+    return Rejected("unknown_host", f"no host {host_id!r} has ever joined")

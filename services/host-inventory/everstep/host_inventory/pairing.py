@@ -1,0 +1,127 @@
+"""Which host keeps copies of which host's snapshots.
+
+Hosts are paired, because pairs lose the least: with two hosts lost at random out of N, only the
+other half of a pair is fatal (Gemini, SOSP'23: P(no pair lost) = C(N/2, k) 2^k / C(N, k)), while in
+a ring every neighbour is. An odd host makes one ring of three, so every host keeps exactly one
+other host's copies and memory is the same everywhere.
+
+A partner should share as little as possible with a host. What must be shared is given up in this
+order, the least likely to be lost together first:
+
+1. a data-parallel group: its hosts fail together only when one evicts the whole group;
+2. a pipeline group: the group that is evicted on a hang or a wrong loss (ByteRobust);
+3. a power domain: fails rarely, but at once;
+4. a pod: one switch, one rack, one maintenance window: the most common joint loss.
+
+Sorted by pods, largest first, host i and host i + n/2 are in different pods wherever that is
+possible at all; partners are then exchanged between pairs to mend the rest. Rejected: an optimal
+matching (blossom), cubic in hosts for a difference that no failure record shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+# Base 3, because the penalties of two pairs are compared at once: 2 x (1 + 3 + 9) < 27.
+DATA_PARALLEL: Final = 1
+PIPELINE: Final = 3
+POWER: Final = 9
+POD: Final = 27
+
+# Exchanges tried for each pair: near ones (neighbours differ in stage or index) and a spread over
+# the rest. Bounds the work at 2,048 hosts to some 10^5 comparisons (benchmarks/inventory.py).
+NEAR_EXCHANGES: Final = 32
+SPREAD_EXCHANGES: Final = 32
+PASSES_MAX: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """A host with its domains; ``stages`` and ``pipelines`` are bit sets of its ranks' groups."""
+
+    host_id: str
+    pod: str
+    power: str
+    stages: int
+    pipelines: int
+
+
+def pair(seats: Sequence[Seat]) -> dict[str, str]:
+    """Return for every host the one that keeps its snapshots; "" when it is alone.
+
+    Args:
+        seats: in the order of their first ranks.
+
+    Returns:
+        Partners are mutual, but for one ring of three when the number of hosts is odd.
+    """
+    if len(seats) < 2:
+        return {seat.host_id: "" for seat in seats}
+    sizes = Counter(seat.pod for seat in seats)
+    ordered = sorted(seats, key=lambda seat: (-sizes[seat.pod], seat.pod))
+    odd = ordered.pop(0) if len(ordered) % 2 else None
+    half = len(ordered) // 2
+    left, right = ordered[:half], ordered[half:]
+    floor = _shared_by_all(seats)
+    for _ in range(PASSES_MAX):
+        if not _exchange(left, right, floor):
+            break
+    peers = {}
+    for a, b in zip(left, right, strict=True):
+        peers[a.host_id], peers[b.host_id] = b.host_id, a.host_id
+    if odd is not None:
+        _, i = min((_ring(a, b, odd), i) for i, (a, b) in enumerate(zip(left, right, strict=True)))
+        a, b = left[i], right[i]
+        peers |= {a.host_id: b.host_id, b.host_id: odd.host_id, odd.host_id: a.host_id}
+    return peers
+
+
+def penalty(a: Seat, b: Seat) -> int:
+    """Return the weight of what two hosts share; an unnamed power domain is shared by nobody."""
+    return (
+        (POD if a.pod == b.pod else 0)
+        + (POWER if a.power and a.power == b.power else 0)
+        + (PIPELINE if a.pipelines & b.pipelines else 0)
+        + (DATA_PARALLEL if a.stages & b.stages else 0)
+    )
+
+
+def _exchange(left: list[Seat], right: list[Seat], floor: int) -> bool:
+    """Swap partners between pairs wherever that lowers the sum; say whether any was swapped."""
+    half = len(left)
+    spread = max(half // SPREAD_EXCHANGES, 1)
+    offsets = sorted(
+        {*range(1, min(half, NEAR_EXCHANGES + 1)), *range(spread, half, spread)} - {half}
+    )
+    costs = [penalty(a, b) for a, b in zip(left, right, strict=True)]
+    swapped = False
+    for i in range(half):
+        for offset in offsets if costs[i] > floor else ():
+            j = (i + offset) % half
+            mine, other = penalty(left[i], right[j]), penalty(left[j], right[i])
+            if mine + other < costs[i] + costs[j]:
+                right[i], right[j] = right[j], right[i]
+                costs[i], costs[j] = mine, other
+                swapped = True
+    return swapped
+
+
+def _shared_by_all(seats: Sequence[Seat]) -> int:
+    """Return the penalty that every pair pays, so that nobody looks for a better partner."""
+    first = seats[0]
+    stages, pipelines = first.stages, first.pipelines
+    for seat in seats:
+        stages, pipelines = stages & seat.stages, pipelines & seat.pipelines
+    return (
+        (POD if all(seat.pod == first.pod for seat in seats) else 0)
+        + (POWER if first.power and all(seat.power == first.power for seat in seats) else 0)
+        + (PIPELINE if pipelines else 0)
+        + (DATA_PARALLEL if stages else 0)
+    )
+
+
+def _ring(a: Seat, b: Seat, odd: Seat) -> int:
+    return penalty(a, b) + penalty(b, odd) + penalty(odd, a)

@@ -1,0 +1,186 @@
+"""Where ranks go: tensor parallel inside a host, a pipeline inside a pod, pipelines across pods.
+
+Cells (``seats.py``) are handed out in blocks of neighbouring data-parallel indices per pod, so
+that shard groups stay in a pod and replicate groups cross pods. Hosts are taken whole. Everything
+is sorted before it is chosen from.
+
+Rejected: an optimiser over link costs. The fleet's topology is known as pods only, and a rule that
+can be checked by hand is what an operator trusts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
+
+from everstep.core.placement import Layout, Placement
+from everstep.host_inventory.pairing import Seat, pair
+from everstep.host_inventory.reseating import reseat
+from everstep.host_inventory.seats import (
+    HostsShort,
+    NeverFits,
+    Placed,
+    cells_of,
+    data_parallel,
+    host_placement,
+)
+from everstep.host_inventory.state import Fleet, Host, HostState, Job
+
+Answer = Placed | HostsShort | NeverFits
+
+
+def why_bad_layout(layout: Layout) -> str:
+    """Say what is wrong with a layout; "" for nothing."""
+    sizes = {
+        "pp": layout.pp,
+        "dp_replicate": layout.dp_replicate,
+        "dp_shard": layout.dp_shard,
+        "tp": layout.tp,
+    }
+    wrong = [f"{name} is {size}, expected 1 or more" for name, size in sizes.items() if size < 1]
+    return "; ".join(wrong)
+
+
+def place(job_id: str, layout: Layout, fleet: Fleet) -> Answer:
+    """Place a job on hosts that are its own or free.
+
+    A job that was placed before keeps the seats of hosts that still serve it (and its old seats on
+    hosts that are free); every other seat goes to one spare. A job that is new, or whose old seats
+    cannot be filled after it had been released, is placed from scratch.
+    """
+    job = fleet.jobs.get(job_id)
+    seated = job is not None and job.placement is not None and job.placement.layout == layout
+    if job is not None and job.placement is not None and seated:
+        answer = reseat(job, job.placement, fleet)
+        if job.held or isinstance(answer, Placed):
+            return answer
+    never = _why_never(layout, fleet)
+    if never:
+        return NeverFits(detail=never)
+    free = [host for _, host in sorted(fleet.hosts.items()) if host.state is HostState.SPARE]
+    return _launch(layout, free)
+
+
+def new_hosts(job: Job | None, placement: Placement) -> tuple[str, ...]:
+    """Return the hosts that take over seats in ``placement``; none at the first one."""
+    if job is None or job.placement is None:
+        return ()
+    return tuple(sorted(set(placement.host_ids) - set(job.placement.host_ids)))
+
+
+def _why_never(layout: Layout, fleet: Fleet) -> str:
+    known = [host for host in fleet.hosts.values() if host.present]
+    if not known:
+        return "no host has joined the fleet: start agents first"
+    largest = max(host.chips for host in known)
+    if layout.tp > largest:
+        return (
+            f"tensor parallel {layout.tp} needs one host with {layout.tp} chips; the largest of "
+            f"{len(known)} hosts has {largest}"
+        )
+    chips = sum(host.chips // layout.tp * layout.tp for host in known)
+    if layout.world_size > chips:
+        return (
+            f"the layout needs {layout.world_size} chips in groups of {layout.tp}; all "
+            f"{len(known)} hosts together, busy and cordoned ones included, have {chips}"
+        )
+    return ""
+
+
+def _launch(layout: Layout, free: Sequence[Host]) -> Placed | HostsShort:
+    needed = layout.world_size // layout.tp
+    capacities = [host.chips // layout.tp for host in free]
+    if sum(capacities) < needed:
+        each = max([*capacities, 1])
+        return HostsShort(
+            missing=-(-(needed - sum(capacities)) // each),
+            detail=f"{layout.world_size} chips are needed and {sum(capacities) * layout.tp} are on "
+            f"the {len(free)} spare hosts; the others are busy or cordoned",
+        )
+    pods: dict[str, list[Host]] = defaultdict(list)
+    for host in free:
+        pods[host.pod].append(host)
+    seats: list[tuple[Host, tuple[int, ...]]] = []
+    for pod, cells in _share_out(layout, pods).items():
+        seats += _seat(cells, pods[pod], layout.tp)
+    seats.sort(key=lambda seat: seat[1])
+    peers = pair([_pairing_seat(host, ranks, layout) for host, ranks in seats])
+    hosts = tuple(host_placement(host, ranks, peers[host.host_id]) for host, ranks in seats)
+    return Placed(placement=Placement(layout=layout, hosts=hosts))
+
+
+def _share_out(layout: Layout, pods: Mapping[str, Sequence[Host]]) -> dict[str, list[int]]:
+    """Give every pod its cells: whole shard groups, then whole pipelines, then single cells."""
+    left = {
+        pod: sum(host.chips // layout.tp for host in hosts) for pod, hosts in sorted(pods.items())
+    }
+    dp = data_parallel(layout)
+    rest = list(range(dp))
+    cells: dict[str, list[int]] = {pod: [] for pod in left}
+    for size in (layout.dp_shard, 1) if layout.dp_replicate > 1 else (1,):
+        for pod, count in _deal(left, cost=size * layout.pp, count_max=len(rest) // size).items():
+            mine, rest = rest[: count * size], rest[count * size :]
+            cells[pod] += [stage * dp + index for stage in range(layout.pp) for index in mine]
+    spanning = [stage * dp + index for index in rest for stage in range(layout.pp)]
+    for pod in sorted(left, key=lambda pod: (-left[pod], pod)):
+        mine, spanning = spanning[: left[pod]], spanning[left[pod] :]
+        cells[pod] += mine
+    return {pod: sorted(taken) for pod, taken in cells.items() if taken}
+
+
+def _deal(left: dict[str, int], *, cost: int, count_max: int) -> dict[str, int]:
+    """Deal up to ``count_max`` units of ``cost`` cells evenly, to the roomier pod at a tie.
+
+    Takes what it deals from ``left``. Returns how many units each pod got.
+    """
+    counts = dict.fromkeys(left, 0)
+    open_pods = [(0, -room, pod) for pod, room in left.items() if room >= cost]
+    heapify(open_pods)
+    for _ in range(count_max):
+        if not open_pods:
+            break
+        count, _, pod = heappop(open_pods)
+        counts[pod], left[pod] = count + 1, left[pod] - cost
+        if left[pod] >= cost:
+            heappush(open_pods, (count + 1, -left[pod], pod))
+    return counts
+
+
+def _seat(
+    cells: Sequence[int], hosts: Sequence[Host], tp: int
+) -> list[tuple[Host, tuple[int, ...]]]:
+    """Put cells on as few of the pod's hosts as will do, neighbours together."""
+    seats = []
+    for host in _choose(len(cells), hosts, tp):
+        room = host.chips // tp
+        mine, cells = cells[:room], cells[room:]
+        seats.append((host, tuple(cell * tp + i for cell in mine for i in range(tp))))
+    assert not cells, "the pod was given more cells than it has room for"
+    return seats
+
+
+def _choose(count: int, hosts: Sequence[Host], tp: int) -> list[Host]:
+    """Take large hosts while they are filled, then the smallest one that holds the rest."""
+    chosen, rest = [], []
+    for host in sorted(hosts, key=lambda host: (-(host.chips // tp), host.host_id)):
+        if 0 < host.chips // tp <= count:
+            chosen.append(host)
+            count -= host.chips // tp
+        else:
+            rest.append(host)
+    if count:
+        fits = [host for host in rest if host.chips // tp >= count]
+        chosen.append(min(fits, key=lambda host: (host.chips, host.host_id)))
+    return sorted(chosen, key=lambda host: host.host_id)
+
+
+def _pairing_seat(host: Host, ranks: tuple[int, ...], layout: Layout) -> Seat:
+    dp = data_parallel(layout)
+    stages = pipelines = 0
+    for cell in cells_of(ranks, layout):
+        stages |= 1 << (cell // dp)
+        pipelines |= 1 << (cell % dp)
+    return Seat(
+        host_id=host.host_id, pod=host.pod, power=host.power, stages=stages, pipelines=pipelines
+    )
