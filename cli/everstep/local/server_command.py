@@ -1,0 +1,88 @@
+"""How to run a bundled server: what its ``prepare`` function hands to whoever supervises it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from everstep.core.errors import Unavailable
+from everstep.core.system import IdSource
+
+HOST: Final = "127.0.0.1"
+# Below Linux's ephemeral range (32768): a client that reconnects to a stopped server's port in that
+# range may be given the very same port as its source, connect to itself and keep the server out.
+PORT_MIN: Final = 15_000
+PORT_MAX: Final = 31_999
+PROBE_TIMEOUT_S: Final = 1.0  # chosen: loopback answers in milliseconds
+PROBE_PAUSE_S: Final = 0.02  # chosen: small against the 0.1 s of the fastest start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCommand:
+    """What a supervisor needs to run one server.
+
+    ``env`` is the whole environment. ``ready`` may be awaited at any time and never raises. When
+    ``stop_grace_s`` after ``stop_signal`` have passed, SIGKILL loses nothing: all of them recover
+    from it. ``leftovers`` are files elsewhere, to be removed once the server has stopped.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: Path
+    ready: Callable[[], Awaitable[bool]]
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_grace_s: float = 3.0
+    leftovers: tuple[Path, ...] = ()
+
+
+async def wait_ready(
+    command: ServerCommand, *, is_alive: Callable[[], bool], timeout_s: float
+) -> None:
+    """Return when the server answers.
+
+    Raises:
+        Unavailable: the process ended, or did not answer in time.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not await command.ready():
+                if not is_alive():
+                    raise Unavailable(f"{command.name} ended before it was ready: see its log")
+                await asyncio.sleep(PROBE_PAUSE_S)
+    except TimeoutError:
+        raise Unavailable(f"{command.name} was not ready within {timeout_s} s") from None
+
+
+def free_ports(count: int, ids: IdSource) -> list[int]:
+    """Return different TCP ports that nothing uses at loopback, from a start drawn from ``ids``.
+
+    Raises:
+        Unavailable: the range is exhausted.
+    """
+    span = PORT_MAX - PORT_MIN + 1
+    start = int(ids.new_id("")[:8], 16)
+    found: list[int] = []
+    for offset in range(span):
+        port = PORT_MIN + (start + offset) % span
+        if _is_free(port):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise Unavailable(f"only {len(found)} of {count} ports are free in {PORT_MIN}-{PORT_MAX}")
+
+
+def _is_free(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
