@@ -27,7 +27,7 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {"uint16": np.dtype("<u2"), "uint32": 
 
 # llm.c, dev/data/data_common.py: magic and version in the first of 256 int32, tokens behind them.
 _LLMC_HEADER_BYTES: Final = 1024
-_LLMC_DTYPES: Final[dict[str, np.dtype[Any]]] = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
+_LLMC_DTYPES: Final = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
 
 Tokens = npt.NDArray[Any]
 
