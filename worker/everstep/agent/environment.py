@@ -1,0 +1,75 @@
+"""The environment of a rank: torchrun's variables, and ours.
+
+A script made for torchrun finds everything that torchrun would have set, so that it runs unchanged.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from everstep.agent.runs import Start
+from everstep.core.spec import JobSpec
+
+# torchrun's own default for several processes a host: their thread pools would fight. It also fixes
+# the order of sums on every host, which exact resume on another host needs.
+OMP_NUM_THREADS: Final = "1"
+
+
+def rank_environment(
+    *,
+    start: Start,
+    spec: JobSpec,
+    host_id: str,
+    rank: int,
+    agent_socket: Path,
+    memory_dir: Path,
+    interface: str,
+    seek_position: int,
+) -> dict[str, str]:
+    """Return what is added to the fork server's environment for one rank.
+
+    Args:
+        start: of the generation.
+        spec: decoded from ``start``.
+        host_id: this host, which must be in the placement.
+        rank: one of its ranks.
+        agent_socket: where the rank finds its agent.
+        memory_dir: where its snapshots lie.
+        interface: for gloo; "" to let it choose.
+        seek_position: the data position to begin at, -1 for the restored one.
+    """
+    hosts = start.placement.hosts
+    index = next(i for i, one in enumerate(hosts) if one.host_id == host_id)
+    local = hosts[index].ranks
+    chip = str(local.index(rank))
+    world = str(start.placement.layout.world_size)
+    environment = {
+        "OMP_NUM_THREADS": OMP_NUM_THREADS,
+        **spec.env,
+        "RANK": str(rank),
+        "WORLD_SIZE": world,
+        "LOCAL_RANK": chip,
+        "LOCAL_WORLD_SIZE": str(len(local)),
+        "GROUP_RANK": str(index),
+        "GROUP_WORLD_SIZE": str(len(hosts)),
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": world,
+        "MASTER_ADDR": start.rendezvous_address,
+        "MASTER_PORT": str(start.rendezvous_port),
+        "TORCHELASTIC_RUN_ID": start.job_id,
+        "TORCHELASTIC_RESTART_COUNT": str(start.generation),
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.recovery.restarts_per_hour_max),
+        "EVERSTEP_JOB_ID": start.job_id,
+        "EVERSTEP_GENERATION": str(start.generation),
+        "EVERSTEP_SPEC": start.spec_json,
+        "EVERSTEP_HOST_ID": host_id,
+        "EVERSTEP_AGENT_SOCKET": str(agent_socket),
+        "EVERSTEP_MEMORY_DIR": str(memory_dir),
+    }
+    if interface:
+        environment.setdefault("GLOO_SOCKET_IFNAME", interface)
+    if seek_position >= 0:
+        environment["EVERSTEP_SEEK"] = str(seek_position)
+    return environment

@@ -1,0 +1,79 @@
+"""Tells the monitor what must not be lost: exits, ready ranks, failed starts.
+
+A report is a file until the bus has stored it, so neither the bus's absence nor the agent's death
+loses one. They leave in order, one at a time; ids follow from what is reported, so a report that is
+made twice (an exit that an agent stored and did not live to acknowledge) counts once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+from everstep.core.errors import Unavailable
+from everstep.core.ports import Bus
+from everstep.service.commands import host_subject
+from everstep.wire.v1.agents_pb2 import RankReport
+
+log = logging.getLogger(__name__)
+
+# A host makes a handful a generation; a thousand is days of restarts with the bus away.
+REPORTS_MAX: Final = 1_000
+RETRY_S: Final = 0.5  # the bus reconnects by itself; this is only how soon we notice
+
+
+class Reports:
+    """The queue of one host's reports, on disk."""
+
+    def __init__(self, directory: Path, host_id: str) -> None:
+        self._directory = directory
+        self._subject = host_subject(host_id, "report")
+        self._wake = asyncio.Event()
+        directory.mkdir(parents=True, exist_ok=True)
+        self._pending = sorted(directory.glob("*.report"))
+        self._next = 1 + max((int(path.stem) for path in self._pending), default=0)
+
+    def add(self, report: RankReport) -> None:
+        """Keep a report and send it as soon as possible."""
+        path = self._directory / f"{self._next:012d}.report"
+        self._next += 1
+        temporary = path.with_suffix(".new")
+        temporary.write_bytes(report.SerializeToString())
+        temporary.replace(path)
+        self._pending.append(path)
+        if len(self._pending) > REPORTS_MAX:
+            oldest = self._pending.pop(0)
+            log.error("the bus is away and %d reports wait: %s dropped", REPORTS_MAX, oldest.name)
+            oldest.unlink(missing_ok=True)
+        self._wake.set()
+
+    @property
+    def pending_count(self) -> int:
+        """How many wait."""
+        return len(self._pending)
+
+    async def run(self, bus: Bus) -> None:
+        """Send for ever."""
+        while True:
+            while self._pending:
+                path = self._pending[0]
+                await self._send(bus, path)
+                if self._pending and self._pending[0] == path:
+                    self._pending.pop(0)
+                path.unlink(missing_ok=True)
+            await self._wake.wait()
+            self._wake.clear()
+
+    async def _send(self, bus: Bus, path: Path) -> None:
+        data = path.read_bytes()
+        report_id = RankReport.FromString(data).report_id
+        while True:
+            try:
+                await bus.publish_durable(self._subject, data, message_id=report_id)
+            except Unavailable as error:
+                log.info("report %s waits: %s", report_id, error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
