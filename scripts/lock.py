@@ -1,8 +1,8 @@
 """Write constraints.txt: the exact version of everything that our extras need, as installed here.
 
-Only what ``everstep[all,dev]`` reaches through its requirements is locked, so a tool that happens to
-be installed in the same environment never becomes a pin. Local version parts (``2.13.0+cpu``) are cut:
-which build of torch is taken is the installing machine's choice, its version is ours.
+Only what ``everstep[all,dev]`` reaches through its requirements is locked, so a tool that happens
+to be installed in the same environment never becomes a pin. Local version parts (``2.13.0+cpu``)
+are cut: which build of torch is taken is the installing machine's choice, its version is ours.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 TARGET = Path(__file__).resolve().parent.parent / "constraints.txt"
-HEAD = "# Written by scripts/lock.py; install with: pip install -c constraints.txt -e '.[all,dev]'\n"
+HEAD = (
+    "# Written by scripts/lock.py; install with: pip install -c constraints.txt -e '.[all,dev]'\n"
+)
 INSTALLER_OWNED = frozenset({"everstep", "setuptools", "pip"})
 
 

@@ -1,0 +1,75 @@
+"""Puts the commands together."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import Annotated
+
+import typer
+
+from everstep.cli import (
+    data_commands,
+    demo_command,
+    event_commands,
+    host_commands,
+    job_commands,
+    run_commands,
+    stack_commands,
+)
+from everstep.cli.options import JsonFlag, Session
+from everstep.cli.output import OUT, print_json
+from everstep.local.state import STATE_VARIABLE, state_paths
+
+HELP = """Keep a training run going while the hosts under it fail.
+
+Try it on this machine:
+
+\b
+  everstep up                          start the stack: 4 hosts and a spare
+  everstep run examples/pretrain.yaml  train, with a live view
+  everstep kill host h2                lose a host, watch the run recover
+  everstep down                        take everything down
+"""
+
+app = typer.Typer(
+    name="everstep",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # examples keep their lines
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(help=HELP)
+def top(
+    context: typer.Context,
+    state: Annotated[
+        str, typer.Option("--state", envvar=STATE_VARIABLE, help="The stack's directory.")
+    ] = "",
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of failures.")] = False,
+) -> None:
+    """Read the options that all commands share."""
+    context.obj = Session(paths=state_paths(state), debug=debug)
+
+
+@app.command()
+def version(as_json: JsonFlag = False) -> None:
+    """Print the version."""
+    number = importlib.metadata.version("everstep")
+    if as_json:
+        print_json({"everstep": number, "python": platform.python_version()})
+    else:
+        OUT.print(f"everstep {number} (Python {platform.python_version()})")
+
+
+for module in (
+    stack_commands,
+    run_commands,
+    job_commands,
+    host_commands,
+    event_commands,
+    data_commands,
+    demo_command,
+):
+    module.add_to(app)

@@ -1,0 +1,169 @@
+"""The services' HTTP APIs as the command line uses them: the only place that knows their paths.
+
+Every failure becomes one of ``core.errors`` with a sentence that a person can act on. Which service
+lives where comes from the local stack, or from ``EVERSTEP_CONTROLLER_URL`` and its like for a
+cluster.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpx
+
+from everstep.core.errors import (
+    EverstepError,
+    InvalidInput,
+    NotFoundError,
+    RefusedError,
+    Unavailable,
+)
+from everstep.local.launch import require_stack
+from everstep.local.state import StatePaths
+
+CONTROLLER: Final = "controller"
+MONITOR: Final = "monitor"
+REGISTRY: Final = "checkpoint_registry"
+INVENTORY: Final = "host_inventory"
+SERVICES: Final = (CONTROLLER, MONITOR, REGISTRY, INVENTORY)
+TIMEOUT_S: Final = 10.0  # answers take milliseconds; a placement of thousands of hosts a second
+POINTS_MAX: Final = (
+    10_000  # points asked for at once: a minute's steps of the fastest job, and more
+)
+
+Json = dict[str, Any]
+
+
+def service_urls(paths: StatePaths) -> dict[str, str]:
+    """Return each service's base URL, from the environment before the stack in ``paths``.
+
+    Raises:
+        NotFoundError: neither names all of them.
+    """
+    named = {name: os.environ.get(f"EVERSTEP_{name.upper()}_URL", "") for name in SERVICES}
+    if not all(named.values()):
+        stack = require_stack(paths)
+        named = {name: url or stack.url(name) for name, url in named.items()}
+    return {name: url.rstrip("/") for name, url in named.items()}
+
+
+class Client:
+    """Asks the four services."""
+
+    def __init__(
+        self, urls: Mapping[str, str], *, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._urls = urls
+        self._http = httpx.Client(timeout=TIMEOUT_S, transport=transport, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    # ---- controller
+
+    def submit(self, spec: Json, *, job_id: str = "") -> Json:
+        """Launch a job; return at least its ``job_id``."""
+        body: Json = {"spec": spec}
+        if job_id:
+            body["job_id"] = job_id
+        return self._ask(CONTROLLER, "POST", "/v1/jobs", body=body)
+
+    def jobs(self) -> list[Json]:
+        """Return all jobs, newest first."""
+        return list(self._ask(CONTROLLER, "GET", "/v1/jobs")["jobs"])
+
+    def job(self, job_id: str) -> Json:
+        """Return one job with its recoveries."""
+        return self._ask(CONTROLLER, "GET", f"/v1/jobs/{job_id}")
+
+    def act(self, job_id: str, action: str, body: Json | None = None) -> Json:
+        """Ask for ``stop``, ``pause``, ``resume``, ``restart`` or ``checkpoint``."""
+        return self._ask(CONTROLLER, "POST", f"/v1/jobs/{job_id}/{action}", body=body or {})
+
+    # ---- monitor
+
+    def incidents(self, job_id: str = "") -> list[Json]:
+        """Return incidents, of one job if asked."""
+        params = {"job_id": job_id} if job_id else {}
+        return list(self._ask(MONITOR, "GET", "/v1/incidents", params=params)["incidents"])
+
+    def metrics(self, job_id: str, *, after_step: int = -1, limit: int = POINTS_MAX) -> list[Json]:
+        """Return the steps after ``after_step`` in order, as the latest generation saw them."""
+        params = {"after_step": after_step, "limit": limit}
+        return list(
+            self._ask(MONITOR, "GET", f"/v1/jobs/{job_id}/metrics", params=params)["points"]
+        )
+
+    def goodput(self, job_id: str) -> Json:
+        """Return ``wall_ms`` and ``causes``."""
+        return self._ask(MONITOR, "GET", f"/v1/jobs/{job_id}/goodput")
+
+    # ---- checkpoint-registry, host-inventory
+
+    def checkpoints(self, job_id: str = "") -> list[Json]:
+        """Return checkpoints, of one job if asked."""
+        params = {"job_id": job_id} if job_id else {}
+        return list(self._ask(REGISTRY, "GET", "/v1/checkpoints", params=params)["checkpoints"])
+
+    def hosts(self) -> list[Json]:
+        """Return all hosts."""
+        return list(self._ask(INVENTORY, "GET", "/v1/hosts")["hosts"])
+
+    def cordon(self, host_id: str, reason: str) -> Json:
+        """Take a host out of service."""
+        return self._ask(INVENTORY, "POST", f"/v1/hosts/{host_id}/cordon", body={"reason": reason})
+
+    def uncordon(self, host_id: str) -> Json:
+        """Put a host back into service."""
+        return self._ask(INVENTORY, "POST", f"/v1/hosts/{host_id}/uncordon", body={})
+
+    def _ask(
+        self,
+        service: str,
+        method: str,
+        path: str,
+        *,
+        body: Json | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> Json:
+        url = self._urls[service] + path
+        try:
+            answer = self._http.request(method, url, json=body, params=params)
+        except httpx.HTTPError as error:
+            raise Unavailable(
+                f"the {service.replace('_', '-')} at {self._urls[service]} does not answer "
+                f"({error or type(error).__name__}): `everstep status` shows what runs"
+            ) from error
+        if answer.is_success:
+            return dict(answer.json())
+        raise _refusal(service, answer)
+
+
+def _refusal(service: str, answer: httpx.Response) -> EverstepError:
+    """Turn ``{"error": {"code", "message"}}`` into the matching exception."""
+    try:
+        error = answer.json()["error"]
+        code, message = str(error["code"]), str(error["message"])
+    except (ValueError, KeyError, TypeError):
+        code = "error"
+        message = f"{service} answered {answer.status_code}: {answer.text[:200]}"
+    match answer.status_code:
+        case 404:
+            return NotFoundError(message)
+        case 400 | 422:
+            return InvalidInput(message)
+        case 502 | 503 | 504:
+            return Unavailable(message)
+        case _:
+            return RefusedError(code, message)

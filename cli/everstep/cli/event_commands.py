@@ -1,0 +1,52 @@
+"""``events``: what has happened, as the services published it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from everstep.cli.event_stream import follow_events
+from everstep.cli.options import JobFilter, JsonFlag, register, session_of
+from everstep.cli.output import ERR
+from everstep.local import launch
+
+
+def events(
+    context: typer.Context,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as they happen.")] = False,
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", min=0, help="How many past ones; 0: all.")
+    ] = 50,
+    service: Annotated[str, typer.Option(help="Only of this service.")] = "",
+    job: JobFilter = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Print published events, one a line.
+
+    Examples:
+      everstep events
+      everstep events --follow --job demo-4f21ac
+      everstep events --follow --json | jq .type
+    """
+    session = session_of(context)
+    stack = launch.require_stack(session.paths)
+    try:
+        asyncio.run(
+            follow_events(
+                stack,
+                follow=follow,
+                lines=lines,
+                service=service.replace("-", "_"),
+                job_id=job,
+                as_json=as_json,
+            )
+        )
+    except KeyboardInterrupt:
+        ERR.print("", end="")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    register(app, events)

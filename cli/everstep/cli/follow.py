@@ -1,0 +1,151 @@
+"""Follows a job: asks the services in turn and hands what is new to a view.
+
+Services may be killed while we look; training goes on without them, so the follower says so and
+keeps asking. It gives up only when nobody has answered for a long time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from everstep.core.errors import NotFoundError, Unavailable
+
+ENDED: Final = frozenset({"succeeded", "failed", "stopped"})
+POLL_S: Final = 0.5  # steps of a small job take about a second
+SILENCE_S_MAX: Final = 90.0  # longer than any restart of the control plane
+RECENT_POINTS: Final = 20  # over which tokens/s is measured
+METRICS_GRACE_S: Final = 3.0  # the last step's metrics may come after the job's end
+
+
+class Source(Protocol):
+    """What the follower asks; ``cli.client.Client`` is one."""
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """Return the job."""
+        ...
+
+    def metrics(self, job_id: str, *, after_step: int) -> list[dict[str, Any]]:
+        """Return newer steps."""
+        ...
+
+    def incidents(self, job_id: str) -> list[dict[str, Any]]:
+        """Return the job's incidents."""
+        ...
+
+    def goodput(self, job_id: str) -> dict[str, Any]:
+        """Return where the time went."""
+        ...
+
+
+@dataclass(slots=True)
+class Seen:
+    """All that is known of a job by now."""
+
+    job: dict[str, Any]
+    recent: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=RECENT_POINTS))
+    fresh: list[dict[str, Any]] = field(default_factory=list)  # points new in this round
+    incidents: list[dict[str, Any]] = field(default_factory=list)
+    goodput: dict[str, Any] = field(default_factory=lambda: {"wall_ms": 0, "causes": {}})
+    trouble: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is over."""
+        return self.job["phase"] in ENDED
+
+    @property
+    def last(self) -> dict[str, Any] | None:
+        """The newest step's values."""
+        return self.recent[-1] if self.recent else None
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Throughput over the recent steps of the newest generation; 0 when unknown."""
+        last = self.last
+        if last is None:
+            return 0.0
+        same = [p for p in self.recent if p["generation"] == last["generation"]]
+        span_ms = same[-1]["completed_at_ms"] - same[0]["completed_at_ms"]
+        return 1000 * sum(p["tokens"] for p in same[1:]) / span_ms if span_ms > 0 else 0.0
+
+
+class View(Protocol):
+    """Shows a job."""
+
+    def show(self, seen: Seen) -> None:
+        """Show what is known now."""
+        ...
+
+
+class Follower:
+    """One job's state as it changes."""
+
+    def __init__(self, source: Source, job_id: str) -> None:
+        self._source = source
+        self._job_id = job_id
+        self._seen: Seen | None = None
+
+    def look(self) -> Seen:
+        """Ask once.
+
+        Raises:
+            NotFoundError: there is no such job.
+            Unavailable: the controller has never answered.
+        """
+        seen = self._seen
+        try:
+            job = self._source.job(self._job_id)
+            trouble = ""
+        except Unavailable as error:
+            if seen is None:
+                raise
+            job, trouble = seen.job, f"{error}; training goes on without it"
+        seen = self._seen = seen or Seen(job=job)
+        seen.job, seen.trouble, seen.fresh = job, trouble, []
+        try:
+            self._ask_monitor(seen)
+        except NotFoundError:
+            pass  # the monitor has not heard of the job yet
+        except Unavailable as error:
+            seen.trouble = seen.trouble or f"{error}; training goes on without it"
+        return seen
+
+    def _ask_monitor(self, seen: Seen) -> None:
+        after = seen.last["step"] if seen.last is not None else -1
+        seen.fresh = self._source.metrics(self._job_id, after_step=after)
+        seen.recent.extend(seen.fresh)
+        seen.incidents = self._source.incidents(self._job_id)
+        seen.goodput = self._source.goodput(self._job_id)
+
+    def follow(self, view: View) -> dict[str, Any]:
+        """Show the job until it ends; return it.
+
+        Raises:
+            Unavailable: nobody answered for ``SILENCE_S_MAX``.
+        """
+        silent_since_s: float | None = None
+        while True:
+            seen = self.look()
+            view.show(seen)
+            if seen.ended:
+                self._wait_last_step(seen, view)
+                return seen.job
+            if not seen.trouble:
+                silent_since_s = None
+            elif silent_since_s is None:
+                silent_since_s = time.monotonic()
+            elif time.monotonic() - silent_since_s > SILENCE_S_MAX:
+                raise Unavailable(seen.trouble)
+            time.sleep(POLL_S)
+
+    def _wait_last_step(self, seen: Seen, view: View) -> None:
+        deadline_s = time.monotonic() + METRICS_GRACE_S
+        while time.monotonic() < deadline_s:
+            if seen.last is None or seen.last["step"] >= seen.job["step"]:
+                return
+            time.sleep(POLL_S)
+            seen = self.look()
+            view.show(seen)

@@ -1,0 +1,182 @@
+"""``jobs``: list jobs, look at one, steer one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from everstep.cli.options import JobId, JsonFlag, register, register_listing, session_of
+from everstep.cli.output import OUT, clock_time, duration, print_json, print_table, ranges, share
+from everstep.core.errors import NotFoundError
+
+jobs_app = typer.Typer(
+    name="jobs",
+    rich_markup_mode=None,
+    help="List jobs, look at one, steer one.",
+)
+
+
+def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
+    """List the jobs, newest first.
+
+    Examples:
+      everstep jobs
+      everstep jobs show demo-4f21ac
+      everstep jobs restart demo-4f21ac --from-step 40
+    """
+    if context.invoked_subcommand is not None:
+        return
+    with session_of(context).client() as client:
+        found = client.jobs()
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        [
+            job["job_id"],
+            job["phase"],
+            f"{job['step']}/{job['steps']}" if "steps" in job else job["step"],
+            job["generation"],
+            job["world_size"],
+            clock_time(job["submitted_at_ms"]),
+            clock_time(job["ended_at_ms"]),
+        ]
+        for job in found
+    ]
+    columns = ["job", "phase", "step", "generation", "ranks", "submitted", "ended"]
+    print_table(columns, rows, empty="no jobs yet: everstep run job.yaml")
+
+
+def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> None:
+    """Show one job: placement, recoveries, goodput.
+
+    Example:
+      everstep jobs show demo-4f21ac
+    """
+    with session_of(context).client() as client:
+        job = client.job(job_id)
+        try:
+            goodput = client.goodput(job_id)
+        except NotFoundError:  # the monitor has not heard of it yet
+            goodput = {"wall_ms": 0, "causes": {}}
+    if as_json:
+        print_json({**job, "goodput": goodput})
+        return
+    OUT.print(f"job        {job['job_id']} ({job['name']})", markup=False)
+    OUT.print(f"phase      {job['phase']}, generation {job['generation']}, step {job['step']}")
+    layout = " x ".join(f"{name} {count}" for name, count in job["layout"].items() if count > 1)
+    OUT.print(f"layout     {layout or 'one rank'} ({job['world_size']} ranks)")
+    OUT.print(f"submitted  {clock_time(job['submitted_at_ms'])}")
+    if job["ended_at_ms"]:
+        OUT.print(f"ended      {clock_time(job['ended_at_ms'])}")
+    if job["detail"]:
+        OUT.print(f"detail     {job['detail']}", markup=False)
+    _print_placement(job)
+    _print_recoveries(job)
+    _print_goodput(goodput)
+
+
+def stop(context: typer.Context, job_id: JobId) -> None:
+    """End a job for good.
+
+    Example:
+      everstep jobs stop demo-4f21ac
+    """
+    _act(context, job_id, "stop", "stops")
+
+
+def pause(context: typer.Context, job_id: JobId) -> None:
+    """Let a job finish its step and wait; its hosts stay reserved.
+
+    Example:
+      everstep jobs pause demo-4f21ac
+    """
+    _act(context, job_id, "pause", "pauses")
+
+
+def resume(context: typer.Context, job_id: JobId) -> None:
+    """Let a paused job go on.
+
+    Example:
+      everstep jobs resume demo-4f21ac
+    """
+    _act(context, job_id, "resume", "goes on")
+
+
+def checkpoint(context: typer.Context, job_id: JobId) -> None:
+    """Write a durable checkpoint at the next step.
+
+    Example:
+      everstep jobs checkpoint demo-4f21ac
+    """
+    _act(context, job_id, "checkpoint", "writes a checkpoint")
+
+
+def restart(
+    context: typer.Context,
+    job_id: JobId,
+    from_step: Annotated[
+        int, typer.Option("--from-step", min=-1, help="Restore this step; -1: the newest.")
+    ] = -1,
+) -> None:
+    """End all ranks and start them again from a kept step.
+
+    Example:
+      everstep jobs restart demo-4f21ac --from-step 40
+    """
+    where = "the newest step" if from_step < 0 else f"step {from_step}"
+    _act(context, job_id, "restart", f"restarts from {where}", {"from_step": from_step})
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    register_listing(jobs_app, jobs)
+    for command in (show, stop, pause, resume, restart, checkpoint):
+        register(jobs_app, command)
+    app.add_typer(jobs_app)
+
+
+def _act(
+    context: typer.Context, job_id: str, action: str, says: str, body: dict[str, Any] | None = None
+) -> None:
+    with session_of(context).client() as client:
+        client.act(job_id, action, body)
+    OUT.print(f"job {job_id} {says}; follow it with `everstep attach {job_id}`", markup=False)
+
+
+def _print_placement(job: dict[str, Any]) -> None:
+    hosts = (job["placement"] or {}).get("hosts", [])
+    rows = [[h["host_id"], ranges(h["ranks"]), h["replica_host_id"]] for h in hosts]
+    if rows:
+        print_table(["host", "ranks", "copies at"], rows, empty="")
+
+
+def _print_recoveries(job: dict[str, Any]) -> None:
+    rows = []
+    for recovery in job.get("recoveries", []):
+        sources = recovery["sources"]
+        stages = ", ".join(f"{name} {duration(ms)}" for name, ms in recovery["stages_ms"].items())
+        came_from = ", ".join(f"{n} {name}" for name, n in sources.items() if n)
+        rows.append(
+            [
+                recovery["generation"],
+                recovery["cause"],
+                ", ".join(recovery["lost_hosts"]),
+                ", ".join(recovery["replacements"]),
+                recovery["restore_step"],
+                came_from,
+                stages,
+            ]
+        )
+    columns = ["generation", "cause", "lost", "replaced by", "from step", "state from", "stages"]
+    print_table(columns, rows, empty="")
+
+
+def _print_goodput(goodput: dict[str, Any]) -> None:
+    rows = [
+        [cause, duration(ms), share(ms, goodput["wall_ms"])]
+        for cause, ms in sorted(goodput["causes"].items(), key=lambda item: -item[1])
+        if ms
+    ]
+    print_table(["time went to", "", ""], rows, empty="")

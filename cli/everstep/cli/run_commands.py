@@ -1,0 +1,104 @@
+"""``run`` and ``attach``: launch a job and follow it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+import yaml
+
+from everstep.cli.client import Client
+from everstep.cli.follow import Follower
+from everstep.cli.live import view_for
+from everstep.cli.options import JobId, JsonFlag, register, session_of
+from everstep.cli.output import ERR, OUT, print_json
+from everstep.core.errors import InvalidInput
+from everstep.core.spec import parse_spec
+
+# What a script that calls us can tell apart.
+EXIT_CODES: Final = {"succeeded": 0, "failed": 1, "stopped": 3}
+EXIT_DETACHED: Final = 130  # as every program that Ctrl-C ended
+
+
+def run(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job spec.")],
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Do not wait for the end.")
+    ] = False,
+    job_id: Annotated[str, typer.Option("--job-id", help="An id of your own.")] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Launch a job and follow it until it ends; exit code 0 means that it succeeded.
+
+    The spec's `cwd`, and its paths, are taken from the directory you are in. Ctrl-C leaves the job
+    running.
+
+    Examples:
+      everstep run examples/pretrain.yaml
+      everstep run job.yaml --detach --json
+    """
+    spec = read_spec(file)
+    with session_of(context).client() as client:
+        launched = client.submit(spec, job_id=job_id)
+        new_id = str(launched["job_id"])
+        if detach:
+            if as_json:
+                print_json(launched)
+            else:
+                OUT.print(f"job {new_id} is launched; follow it with `everstep attach {new_id}`")
+            return
+        ERR.print(f"job {new_id} is launched", markup=False)
+        _follow(client, new_id, as_json=as_json)
+
+
+def attach(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> None:
+    """Follow a job that runs already; exit code as of `run`.
+
+    Example:
+      everstep attach demo-4f21ac
+    """
+    with session_of(context).client() as client:
+        _follow(client, job_id, as_json=as_json)
+
+
+def read_spec(file: Path) -> dict[str, Any]:
+    """Read and check a job spec; ``cwd`` becomes absolute, seen from where the caller is.
+
+    Raises:
+        InvalidInput: the file cannot be read, is no YAML, or is no job spec.
+    """
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"cannot read {file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = " ".join(str(error).split())
+        raise InvalidInput(f"{file} is not valid YAML: {where}") from error
+    if not isinstance(document, dict):
+        raise InvalidInput(f"{file} holds no job spec: a mapping with name, entry, layout, steps")
+    spec = parse_spec(document)
+    resolved = spec.model_copy(update={"cwd": str(Path(spec.cwd).expanduser().resolve())})
+    return resolved.model_dump(mode="json")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    register(app, run)
+    register(app, attach)
+
+
+def _follow(client: Client, job_id: str, *, as_json: bool) -> None:
+    try:
+        with view_for(ERR if as_json else OUT) as view:
+            job = Follower(client, job_id).follow(view)
+    except KeyboardInterrupt:
+        ERR.print(f"detached; the job goes on: `everstep attach {job_id}`", markup=False)
+        raise typer.Exit(EXIT_DETACHED) from None
+    if as_json:
+        print_json(job)
+    elif job["phase"] == "failed":
+        why = f" ({job['why']})" if job.get("why") else ""
+        ERR.print(f"job {job_id} failed{why}: {job['detail']}", markup=False)
+    raise typer.Exit(EXIT_CODES.get(job["phase"], 1))

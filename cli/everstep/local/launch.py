@@ -1,0 +1,236 @@
+"""Starts and ends a one-machine stack from the outside: what ``up`` and ``down`` do.
+
+The command line prepares ``stack.json`` and starts the supervisor; from then on only the supervisor
+writes there. A lock file keeps two of us apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from everstep.core.errors import EverstepError, NotFoundError, Unavailable
+from everstep.core.system import RandomIds
+from everstep.local import cleanup, control, processes
+from everstep.local.fleet import CHIPS_DEFAULT, PODS_DEFAULT, first_fleet
+from everstep.local.server_command import free_ports
+from everstep.local.servers import new_credentials, new_ports
+from everstep.local.state import (
+    SERVICES,
+    SHM,
+    HostConfig,
+    Stack,
+    StatePaths,
+    load_stack,
+    save_stack,
+)
+
+POLL_S: Final = 0.2  # fast enough for a person, nothing for the machine
+UP_TIMEOUT_S: Final = (
+    180.0  # 10 to 20 s are usual; the rest is for a machine that is busy otherwise
+)
+GROW_TIMEOUT_S: Final = 120.0
+DOWN_TIMEOUT_S: Final = 60.0  # servers get 8 s each to end by themselves
+WIPED: Final = (
+    "stack.json",
+    "supervisor.sock",
+    "logs",
+    "postgres",
+    "nats",
+    "s3",
+    "hosts",
+    "memory",
+)
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What ``up`` was asked for."""
+
+    hosts: int = 4
+    spares: int = 1
+    chips: int = CHIPS_DEFAULT
+    pods: int = PODS_DEFAULT
+
+    def fleet(self) -> tuple[HostConfig, ...]:
+        """Return the hosts of a new stack."""
+        return first_fleet(hosts=self.hosts, spares=self.spares, chips=self.chips, pods=self.pods)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpResult:
+    """What ``up`` found and did."""
+
+    stack: Stack
+    was_up: bool
+    added: tuple[str, ...] = ()
+
+
+def running_stack(paths: StatePaths) -> Stack | None:
+    """Return the stack if its supervisor lives."""
+    stack = load_stack(paths)
+    if stack is None or stack.supervisor is None or not processes.is_alive(stack.supervisor):
+        return None
+    return stack
+
+
+def require_stack(paths: StatePaths) -> Stack:
+    """Return the running stack.
+
+    Raises:
+        NotFoundError: there is none in this directory.
+    """
+    stack = running_stack(paths)
+    if stack is None:
+        raise NotFoundError("no stack here: run `everstep up`")
+    return stack
+
+
+def order(paths: StatePaths, request: dict[str, Any], *, timeout_s: float = 60.0) -> Any:
+    """Give the running supervisor an order. Raises NotFoundError, RefusedError, Unavailable."""
+    require_stack(paths)
+    return control.ask(paths.socket, request, timeout_s=timeout_s)
+
+
+def up(paths: StatePaths, plan: Plan, progress: Progress) -> UpResult:
+    """Bring the stack up and wait until it can be used; grow one that is up already.
+
+    Raises:
+        EverstepError: it does not come up; the message says which part and where its log is.
+    """
+    paths.create()
+    with _only_us(paths):
+        if running_stack(paths) is not None:
+            _wait_running(paths, progress)
+            request = {"command": "grow", "hosts": plan.hosts, "spares": plan.spares}
+            answer = control.ask(paths.socket, request, timeout_s=GROW_TIMEOUT_S)
+            added = tuple(answer["added"])
+            return UpResult(stack=require_stack(paths), was_up=True, added=added)
+        before = load_stack(paths)
+        if before is not None:
+            cleanup.sweep(paths, before)
+        save_stack(paths, _new_stack(paths, plan, before))
+        _start_supervisor(paths)
+        try:
+            _wait_running(paths, progress)
+        except EverstepError:
+            _stop(paths)
+            raise
+        return UpResult(stack=require_stack(paths), was_up=False)
+
+
+def down(paths: StatePaths, *, wipe: bool) -> bool:
+    """Take the stack down and clean up; say whether there was anything.
+
+    Args:
+        paths: where.
+        wipe: also delete its data: databases, checkpoints, logs.
+    """
+    if not paths.root.exists():
+        return False
+    with _only_us(paths):
+        found = _stop(paths)
+        if wipe:
+            for name in WIPED:
+                _remove(paths.root / name)
+    if wipe:
+        paths.lock.unlink(missing_ok=True)
+        with contextlib.suppress(
+            OSError
+        ):  # somebody keeps other things there, e.g. a demo's report
+            paths.root.rmdir()
+    return found
+
+
+def _stop(paths: StatePaths) -> bool:
+    stack = load_stack(paths)
+    if stack is None:
+        return False
+    supervisor = stack.supervisor
+    was_up = supervisor is not None and processes.is_alive(supervisor)
+    if supervisor is not None and was_up:
+        with contextlib.suppress(Unavailable):
+            control.ask(paths.socket, {"command": "stop"})
+        if processes.wait_gone([supervisor], timeout_s=DOWN_TIMEOUT_S):
+            processes.kill_all([supervisor])
+    left = cleanup.sweep(paths, stack)
+    return was_up or left > 0
+
+
+def _new_stack(paths: StatePaths, plan: Plan, before: Stack | None) -> Stack:
+    """Keep secrets and identity of an earlier run: its databases were made with them."""
+    ids = RandomIds()
+    stack_id = before.stack_id if before is not None else ids.new_id("")[:12]
+    shared = SHM.is_dir() and os.access(SHM, os.W_OK)
+    root = SHM / f"everstep-{stack_id}" if shared else paths.root / "memory"
+    return Stack(
+        stack_id=stack_id,
+        memory_root=str(root),
+        server_ports=new_ports(ids),
+        service_ports=dict(zip(SERVICES, free_ports(len(SERVICES), ids), strict=True)),
+        credentials=before.credentials if before is not None else new_credentials(ids),
+        hosts=plan.fleet(),
+        spares=plan.spares,
+    )
+
+
+def _start_supervisor(paths: StatePaths) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
+    with paths.log("supervisor").open("ab") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "everstep.local.supervisor", "--state", str(paths.root)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=paths.root,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def _wait_running(paths: StatePaths, progress: Progress) -> None:
+    deadline_s = time.monotonic() + UP_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        try:
+            status = control.ask(paths.socket, {"command": "status"})
+        except Unavailable:
+            status = {"phase": "starting", "doing": "supervisor", "units": [], "problem": ""}
+        progress(status)
+        if status["phase"] == "running":
+            return
+        if status["phase"] == "failed":
+            raise Unavailable(f"the stack did not come up: {status['problem']}")
+        time.sleep(POLL_S)
+    raise Unavailable(
+        f"the stack did not come up within {UP_TIMEOUT_S:.0f} s; look at the logs in {paths.logs}"
+    )
+
+
+@contextlib.contextmanager
+def _only_us(paths: StatePaths) -> Iterator[None]:
+    with paths.lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unavailable(
+                f"another `everstep up` or `everstep down` is at work on {paths.root}: wait for it"
+            ) from None
+        yield
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
