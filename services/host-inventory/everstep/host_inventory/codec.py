@@ -63,7 +63,7 @@ RequestMessage = (
 
 def command_of(message: RequestMessage) -> commands.Command:
     """Read a command. Raises ``msgspec.ValidationError`` when a field does not fit."""
-    return cast(commands.Command, from_wire(message, COMMANDS[type(message)]))
+    return cast("commands.Command", from_wire(message, COMMANDS[type(message)]))
 
 
 def outcome(rejected: Rejected | None, *, detail: str = "") -> Outcome:

@@ -1,0 +1,148 @@
+"""What has happened to checkpoints and restores, in the words of ``checkpoints.proto``.
+
+The first five are published. The rest are the registry's own notes: what it has learnt of a job,
+the whole of a restore plan (too large for a message that only tells of it), and that the objects of
+a deleted checkpoint are gone. Times are milliseconds since the epoch, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everstep.core.placement import Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """One rank's state as an object; ``checksum`` is the xxh3-128 of all its bytes, in hex."""
+
+    rank: int
+    uri: str
+    bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardsStored:
+    """A host's agent says that these ranks' shards lie in the object store."""
+
+    job_id: str
+    step: int
+    generation: int
+    host_id: str
+    world_size: int
+    shards: tuple[Shard, ...]
+    data_state: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardsRefused:
+    """What lies under ``uri`` is not what was reported; the rank has to upload again."""
+
+    job_id: str
+    step: int
+    generation: int
+    uri: str
+    why: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointCompleted:
+    """Every shard was read back and the manifest is written: usable from here on."""
+
+    job_id: str
+    step: int
+    generation: int
+    manifest_uri: str
+    bytes: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointDeleted:
+    """Not usable any more; its objects are being removed."""
+
+    job_id: str
+    step: int
+    generation: int
+    why: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlanned:
+    """The generation goes on from ``step`` (-1: from nothing); ranks by their preferred source."""
+
+    job_id: str
+    generation: int
+    step: int
+    own_memory: int
+    peer_memory: int
+    object_store: int
+    passed_over: tuple[str, ...]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPurged:
+    """No object of the deleted checkpoint is left."""
+
+    job_id: str
+    step: int
+    generation: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobNoted:
+    """A job exists; ``keep_last`` checkpoints of it are kept."""
+
+    job_id: str
+    keep_last: int
+    layout: Layout
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationNoted:
+    """The job has begun this generation: shards of older ones come too late."""
+
+    job_id: str
+    generation: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A host whose memory holds snapshots, and where its agent is reached."""
+
+    host_id: str
+    address: str
+    peer_port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreLaidOut:
+    """The whole plan, so that asking again gives the same answer.
+
+    ``memory[rank]`` lists the rank's sources in memory by preference, as ``2 * i`` for its own copy
+    on ``holders[i]`` and ``2 * i + 1`` for a replica there: 16,384 ranks written out would be
+    megabytes. ``shards`` (sorted by rank, or empty) are the step's checkpoint.
+    """
+
+    job_id: str
+    generation: int
+    step: int
+    world_size: int
+    holders: tuple[Holder, ...]
+    memory: tuple[tuple[int, ...], ...]
+    shards: tuple[Shard, ...]
+    at_ms: int
+
+
+CheckpointEvent = (
+    ShardsStored | ShardsRefused | CheckpointCompleted | CheckpointDeleted | CheckpointPurged
+)
+HistoryEvent = JobNoted | GenerationNoted | RestoreLaidOut | RestorePlanned

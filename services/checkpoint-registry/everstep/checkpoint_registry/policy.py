@@ -1,0 +1,203 @@
+"""Chooses the step that a generation goes on from, and every rank's sources for it.
+
+The newest step at which every rank has a source: own memory before a peer's memory before the
+object store, mixed freely, because snapshots of one history at one step are one state
+(``lineage``). Memory counts only as told by fenced hosts, object storage only as complete
+checkpoints.
+
+Rejected: the step that loads fastest. A step lost costs a whole step of the whole fleet; the load
+of any source costs seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from everstep.checkpoint_registry.commands import HostHoldings, PlanRestore
+from everstep.checkpoint_registry.events import Holder, RestoreLaidOut, Shard
+from everstep.checkpoint_registry.lineage import NO_CEILING, Lineage
+from everstep.core.decision import Rejected
+
+FRESH: Final = -1
+# A person reads them: two memory slots a host and a few checkpoints give a handful; more would be
+# a sign of trouble that the first ones already show.
+PASSED_OVER_MAX: Final = 16
+NAMED_MAX: Final = 8  # ranks or steps in one sentence
+
+OWN: Final = 0
+REPLICA: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The laid out plan, and in sentences why newer steps were not taken."""
+
+    laid_out: RestoreLaidOut
+    passed_over: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """What is there of one step: for each rank its sources, as (kind, -generation, holder)."""
+
+    memory: Mapping[int, list[tuple[int, int, int]]]
+    shards: tuple[Shard, ...]
+
+
+def plan_restore(request: PlanRestore, lineage: Lineage) -> Plan | Rejected:
+    """Choose the newest step that every rank can load.
+
+    Args:
+        request: what fenced hosts hold, the complete checkpoints, and from where at the latest.
+        lineage: the job's restarts before this one.
+
+    Returns:
+        The plan (step -1: nothing was ever completed, start fresh), or ``no_such_step`` when
+        nothing of ``from_step`` exists, or ``no_source`` when no step can be loaded whole although
+        there was a checkpoint once.
+    """
+    holders = tuple(sorted(request.holdings, key=lambda holder: holder.host_id))
+    memory, stale = _memory(request, holders, lineage)
+    checkpoints, remarks = _checkpoints(request, lineage)
+    steps = sorted({*memory, *checkpoints}, reverse=True)
+    if request.from_step != FRESH and request.from_step not in steps:
+        return _no_such_step(request, steps, stale | remarks)
+    latest = NO_CEILING if request.from_step == FRESH else request.from_step
+    passed_over = {at: why for at, why in (stale | remarks).items() if at <= latest}
+    for step in (step for step in steps if step <= latest):
+        candidate = _Candidate(memory=memory.get(step, {}), shards=checkpoints.get(step, ()))
+        missing = _missing(candidate, request.world_size)
+        if not missing:
+            return _plan(request, holders, step, candidate, passed_over)
+        passed_over[step] = f"step {step}: {_ranks(missing)} no source"
+    if request.checkpoints or request.from_step != FRESH:
+        return Rejected(
+            "no_source",
+            f"job {request.job_id}: no step can be loaded by all {request.world_size} ranks: "
+            + ("; ".join(_newest_first(passed_over, FRESH)) or "nothing is stored"),
+        )
+    return _plan(request, holders, FRESH, _Candidate(memory={}, shards=()), passed_over)
+
+
+def holders_of(holdings: Sequence[HostHoldings]) -> tuple[Holder, ...]:
+    """Return who holds snapshots, without what."""
+    return tuple(
+        Holder(host_id=host.host_id, address=host.address, peer_port=host.peer_port)
+        for host in holdings
+    )
+
+
+def preferred_counts(plan: RestoreLaidOut) -> tuple[int, int, int]:
+    """Count the ranks by preferred source: own memory, peer memory, object store."""
+    own = sum(1 for sources in plan.memory if sources and sources[0] % 2 == OWN)
+    peer = sum(1 for sources in plan.memory if sources and sources[0] % 2 == REPLICA)
+    return own, peer, (plan.world_size if plan.shards else own + peer) - own - peer
+
+
+def _memory(
+    request: PlanRestore, holders: Sequence[HostHoldings], lineage: Lineage
+) -> tuple[dict[int, dict[int, list[tuple[int, int, int]]]], dict[int, str]]:
+    """Sort the held snapshots of this history by step and rank; say which steps are abandoned."""
+    by_step: dict[int, dict[int, list[tuple[int, int, int]]]] = {}
+    stale: dict[int, str] = {}
+    ceilings: dict[int, int] = {}
+    for i, host in enumerate(holders):
+        for held in host.held:
+            generation, step, rank = held.generation, held.step, held.rank
+            ceiling = ceilings.get(generation)
+            if ceiling is None:
+                ceiling = ceilings[generation] = lineage.ceiling(generation)
+            if step > ceiling:
+                stale[step] = _abandoned(lineage, generation, step)
+            elif 0 <= rank < request.world_size and generation < request.generation:
+                source = (OWN if held.own else REPLICA, -generation, i)
+                by_step.setdefault(step, {}).setdefault(rank, []).append(source)
+    return by_step, stale
+
+
+def _checkpoints(
+    request: PlanRestore, lineage: Lineage
+) -> tuple[dict[int, tuple[Shard, ...]], dict[int, str]]:
+    """Return the usable checkpoints by step, the newest generation's of each, and remarks."""
+    usable: dict[int, tuple[Shard, ...]] = {}
+    remarks: dict[int, str] = {}
+    for facts in sorted(request.checkpoints, key=lambda c: (c.step, c.generation)):
+        if not lineage.holds(generation=facts.generation, step=facts.step):
+            remarks[facts.step] = _abandoned(lineage, facts.generation, facts.step)
+        elif len(facts.shards) != request.world_size:
+            remarks[facts.step] = (
+                f"step {facts.step}: its checkpoint is of {len(facts.shards)} ranks, and "
+                f"{request.world_size} are to be restored"
+            )
+        else:
+            usable[facts.step] = facts.shards
+    return usable, remarks
+
+
+def _missing(candidate: _Candidate, world_size: int) -> list[int]:
+    if candidate.shards or len(candidate.memory) == world_size:
+        return []
+    return [rank for rank in range(world_size) if rank not in candidate.memory]
+
+
+def _plan(
+    request: PlanRestore,
+    holders: Sequence[HostHoldings],
+    step: int,
+    candidate: _Candidate,
+    passed_over: Mapping[int, str],
+) -> Plan:
+    memory = tuple(_ordered(candidate.memory.get(rank, ())) for rank in range(request.world_size))
+    laid_out = RestoreLaidOut(
+        job_id=request.job_id,
+        generation=request.generation,
+        step=step,
+        world_size=request.world_size,
+        holders=holders_of(holders) if candidate.memory else (),
+        memory=memory if candidate.memory else ((),) * request.world_size,
+        shards=candidate.shards,
+        at_ms=request.at_ms,
+    )
+    return Plan(laid_out=laid_out, passed_over=_newest_first(passed_over, step))
+
+
+def _ordered(sources: Iterable[tuple[int, int, int]]) -> tuple[int, ...]:
+    """Own before replica, newer writer before older, each host once for each kind."""
+    return tuple(dict.fromkeys(2 * holder + kind for kind, _, holder in sorted(sources)))
+
+
+def _newest_first(passed_over: Mapping[int, str], step: int) -> tuple[str, ...]:
+    newer = sorted((at for at in passed_over if at > step), reverse=True)
+    return tuple(passed_over[at] for at in newer[:PASSED_OVER_MAX])
+
+
+def _no_such_step(
+    request: PlanRestore, steps: Sequence[int], remarks: Mapping[int, str]
+) -> Rejected:
+    there = ", ".join(str(step) for step in steps[:NAMED_MAX]) or "none"
+    more = f" and {len(steps) - NAMED_MAX} older ones" if len(steps) > NAMED_MAX else ""
+    remark = remarks.get(request.from_step)
+    return Rejected(
+        "no_such_step",
+        f"job {request.job_id} has nothing of step {request.from_step}; steps that exist: "
+        f"{there}{more}" + (f" ({remark})" if remark else ""),
+    )
+
+
+def _abandoned(lineage: Lineage, generation: int, step: int) -> str:
+    restart = lineage.abandoned_by(generation=generation, step=step)
+    assert restart is not None, f"generation {generation} at step {step} was not abandoned"
+    return (
+        f"step {step}: what generation {generation} did there was abandoned when generation "
+        f"{restart.generation} went on from step {restart.step}"
+    )
+
+
+def _ranks(missing: Sequence[int]) -> str:
+    named = ", ".join(str(rank) for rank in missing[:NAMED_MAX])
+    if len(missing) == 1:
+        return f"rank {named} has"
+    more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
+    return f"ranks {named}{more} have"
