@@ -84,19 +84,23 @@ class RankEnded(_message.Message):
     at_ms: int
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., host_id: _Optional[str] = ..., exit_class: _Optional[str] = ..., signal: _Optional[int] = ..., error: _Optional[str] = ..., detail: _Optional[str] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
-class GenerationWatched(_message.Message):
-    __slots__ = ("job_id", "generation", "cause", "hosts", "at_ms")
+class JobMarked(_message.Message):
+    __slots__ = ("job_id", "generation", "mark", "cause", "hosts", "step", "at_ms")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
+    mark: str
     cause: str
     hosts: _containers.RepeatedCompositeFieldContainer[WatchedHost]
+    step: int
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., cause: _Optional[str] = ..., hosts: _Optional[_Iterable[_Union[WatchedHost, _Mapping]]] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., mark: _Optional[str] = ..., cause: _Optional[str] = ..., hosts: _Optional[_Iterable[_Union[WatchedHost, _Mapping]]] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class WatchedHost(_message.Message):
     __slots__ = ("host_id", "ranks")
@@ -119,18 +123,6 @@ class GenerationProgressed(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class RunFinished(_message.Message):
-    __slots__ = ("job_id", "generation", "step", "at_ms")
-    JOB_ID_FIELD_NUMBER: _ClassVar[int]
-    GENERATION_FIELD_NUMBER: _ClassVar[int]
-    STEP_FIELD_NUMBER: _ClassVar[int]
-    AT_MS_FIELD_NUMBER: _ClassVar[int]
-    job_id: str
-    generation: int
-    step: int
-    at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
-
-class RunStopped(_message.Message):
     __slots__ = ("job_id", "generation", "step", "at_ms")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]

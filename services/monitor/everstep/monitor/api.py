@@ -1,0 +1,57 @@
+"""The monitor's HTTP API: incidents, curves, goodput."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from everstep.core.errors import NotFoundError
+from everstep.core.system import Clock
+from everstep.eventstore.postgres import PostgresStore
+from everstep.monitor import queries
+from everstep.monitor.ledger import Cause
+from everstep.monitor.watcher import Watcher
+
+
+def routes(store: PostgresStore, watcher: Watcher, clock: Clock) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(prefix="/v1", tags=["monitor"])
+
+    @router.get("/incidents")
+    async def incidents(job_id: str | None = None) -> dict[str, Any]:
+        """List incidents, oldest first; of one job if asked."""
+        async with store.reading() as connection:
+            return {"incidents": await queries.incidents(connection, job_id)}
+
+    @router.get("/jobs/{job_id}/metrics")
+    async def metrics(
+        job_id: str,
+        after_step: Annotated[int, Query(ge=-1)] = -1,
+        limit: Annotated[int, Query(ge=1, le=queries.POINTS_MAX)] = 1_000,
+    ) -> dict[str, Any]:
+        """Return one point a step: loss, gradient norm, tokens, times."""
+        async with store.reading() as connection:
+            return {"points": await queries.points(connection, job_id, after_step, limit)}
+
+    @router.get("/jobs/{job_id}/goodput")
+    async def goodput(job_id: str) -> dict[str, Any]:
+        """Return wall time by cause; the causes sum to it exactly."""
+        async with store.reading() as connection:
+            ledger = await queries.ledger(connection, job_id, clock.now_ms())
+        if ledger is None:
+            raise NotFoundError(f"the monitor knows no job {job_id!r}")
+        useful = ledger.causes[Cause.USEFUL]
+        share = useful / ledger.wall_ms if ledger.wall_ms else 0.0
+        return {
+            "wall_ms": ledger.wall_ms,
+            "causes": {cause.value: ms for cause, ms in ledger.causes.items()},
+            "goodput": share,
+        }
+
+    @router.get("/sight")
+    async def sight() -> dict[str, Any]:
+        """Say whether the monitor can judge, and why not."""
+        return {"blind": bool(watcher.blind), "reason": watcher.blind}
+
+    return router

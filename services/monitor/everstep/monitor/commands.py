@@ -1,0 +1,75 @@
+"""What the monitor is told, by the controller's events, by hosts, and by its own detectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everstep.monitor.events import Action, ExitClass, Mark, WatchedHost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkJob:
+    """The controller's job passed ``mark``."""
+
+    job_id: str
+    generation: int
+    mark: Mark
+    cause: str = ""
+    hosts: tuple[WatchedHost, ...] = ()
+    step: int = 0
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObserveExit:
+    """An agent reported that a rank's process ended."""
+
+    job_id: str
+    generation: int
+    rank: int
+    host_id: str
+    exit_class: ExitClass
+    signal: int = 0
+    error: str = ""
+    detail: str = ""
+    step: int = 0
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObserveProgress:
+    """Every host of the generation has reported a step; ``step`` is the first one."""
+
+    job_id: str
+    generation: int
+    step: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenIncident:
+    """A detector's verdict. ``job_id`` is "" when the one host in ``hosts`` serves no job."""
+
+    incident_id: str
+    job_id: str
+    generation: int
+    kind: str
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    step: int = 0
+    action: Action = Action.RESTART
+    reason: str = ""
+    detail: str = ""
+    failed_at_ms: int = 0
+    detected_at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseHostIncident:
+    """A host outside any job is back in service."""
+
+    host_id: str
+    at_ms: int
+
+
+Command = MarkJob | ObserveExit | ObserveProgress | OpenIncident | CloseHostIncident

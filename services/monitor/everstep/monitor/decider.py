@@ -1,0 +1,157 @@
+"""Decides what an observation or a verdict changes in a job's watch.
+
+At most one incident a generation: whatever else fails in it is an echo, or is found by the recovery
+itself. Observations of another generation than the current one change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from everstep.core.decision import Accepted, Rejected
+from everstep.monitor.commands import (
+    CloseHostIncident,
+    Command,
+    MarkJob,
+    ObserveExit,
+    ObserveProgress,
+    OpenIncident,
+)
+from everstep.monitor.events import (
+    Event,
+    ExitClass,
+    GenerationProgressed,
+    IncidentOpened,
+    IncidentRecovered,
+    JobMarked,
+    Mark,
+    RankEnded,
+    RunFinished,
+)
+from everstep.monitor.state import Watch, evolve
+
+Decision = Accepted[Event] | Rejected
+NOTHING: Accepted[Event] = Accepted()
+
+
+def decide(command: Command, watch: Watch) -> Decision:
+    """Answer ``command``; observations are never refused, they matter or they do not."""
+    match command:
+        case MarkJob():
+            return _mark(command, watch)
+        case ObserveExit():
+            return _exit(command, watch)
+        case ObserveProgress():
+            return _progress(command, watch)
+        case OpenIncident():
+            return _open(command, watch)
+        case CloseHostIncident():
+            return Accepted(tuple(_recovered(watch, command.at_ms, resumed_after=None)))
+        case _:
+            assert_never(command)
+
+
+def _mark(command: MarkJob, watch: Watch) -> Decision:
+    if watch.over or command.generation < watch.generation:
+        return NOTHING
+    if command.mark is Mark.BEGUN and command.generation == watch.generation:
+        return NOTHING
+    marked = JobMarked(
+        job_id=command.job_id,
+        generation=command.generation,
+        mark=command.mark,
+        cause=command.cause,
+        hosts=command.hosts,
+        step=command.step,
+        at_ms=command.at_ms,
+    )
+    return Accepted((marked,))
+
+
+def _exit(command: ObserveExit, watch: Watch) -> Decision:
+    echo = command.exit_class is ExitClass.COLLECTIVE
+    if _stale(command.generation, watch) or echo or command.rank in watch.ended:
+        return NOTHING
+    ended = RankEnded(
+        job_id=command.job_id,
+        generation=command.generation,
+        rank=command.rank,
+        host_id=command.host_id,
+        exit_class=command.exit_class,
+        signal=command.signal,
+        error=command.error,
+        detail=command.detail,
+        step=command.step,
+        at_ms=command.at_ms,
+    )
+    after = evolve(watch, ended)
+    finished = [e for e in after.ended.values() if e.exit_class is ExitClass.FINISHED]
+    if not watch.placed or len(finished) < watch.world_size:
+        return Accepted((ended,))
+    done = RunFinished(
+        job_id=command.job_id,
+        generation=command.generation,
+        step=max(e.step for e in finished),
+        at_ms=max(e.at_ms for e in finished),
+    )
+    return Accepted((ended, done))
+
+
+def _progress(command: ObserveProgress, watch: Watch) -> Decision:
+    if _stale(command.generation, watch) or watch.progressed:
+        return NOTHING
+    progressed = GenerationProgressed(
+        job_id=command.job_id,
+        generation=command.generation,
+        step=command.step,
+        at_ms=command.at_ms,
+    )
+    return Accepted((progressed, *_recovered(watch, command.at_ms, resumed_after=command.step - 1)))
+
+
+def _open(command: OpenIncident, watch: Watch) -> Decision:
+    if command.job_id:
+        if _stale(command.generation, watch) or watch.judged_generation >= command.generation:
+            return NOTHING
+    elif watch.open_incidents:
+        return NOTHING
+    opened = IncidentOpened(
+        incident_id=command.incident_id,
+        job_id=command.job_id,
+        generation=command.generation,
+        kind=command.kind,
+        ranks=command.ranks,
+        hosts=command.hosts,
+        step=command.step,
+        action=command.action,
+        reason=command.reason,
+        detail=command.detail,
+        failed_at_ms=command.failed_at_ms,
+        detected_at_ms=command.detected_at_ms,
+    )
+    return Accepted((opened,))
+
+
+def _stale(generation: int, watch: Watch) -> bool:
+    return watch.over or generation != watch.generation
+
+
+def _recovered(watch: Watch, at_ms: int, *, resumed_after: int | None) -> list[Event]:
+    """End every open incident.
+
+    Args:
+        watch: before the recovery.
+        at_ms: when the first new step was committed.
+        resumed_after: the step the run went on from (steps completed beyond it were lost), or None
+            for a host outside any job.
+    """
+    return [
+        IncidentRecovered(
+            incident_id=ref.incident_id,
+            job_id=watch.job_id,
+            recovered_at_ms=at_ms,
+            lost_ms=max(0, at_ms - ref.failed_at_ms),
+            lost_steps=0 if resumed_after is None else max(0, ref.step - resumed_after),
+        )
+        for ref in watch.open_incidents
+    ]

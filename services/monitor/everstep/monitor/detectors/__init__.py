@@ -1,0 +1,1 @@
+"""Pure detectors: observations and the time in, a verdict with its reason out."""

@@ -1,0 +1,332 @@
+"""Finds the one root cause among the signals of a failure.
+
+A failed rank or host shows itself many times over: every other rank's collective fails. So nothing
+is believed at once. A first sign makes every host of the job a suspect for one bus round trip: the
+probe. Then, in this order: a host that is gone explains everything; a rank that ended by itself
+(killed, restore failed, user error) explains the echoes; if there are only echoes, the run is
+restarted where it is and nobody is cordoned.
+
+Synchronous training helps: as long as *any* rank completes steps, *every* rank lives, so an agent
+that has gone silent while its job steps on is only an agent (its supervisor brings it back).
+
+Windows are measured on the monitor's own clock (``*_ms`` of ``Evidence`` and ``HostView``); hosts'
+clocks (``RankEnded.at_ms``) only order and date what is reported.
+
+Rejected: condemning a host on its dropped bus connection alone (a bus restart drops all of them),
+and waiting for a collective's timeout (the survivors would idle for minutes).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from everstep.core.time import HOUR_MS
+from everstep.monitor.events import Action, ExitClass, RankEnded
+
+
+class Probe(StrEnum):
+    """What a host answered when it was asked."""
+
+    NOT_ASKED = "not_asked"
+    ASKED = "asked"
+    ANSWERED = "answered"
+    NO_RESPONDERS = "no_responders"
+    NO_ANSWER = "no_answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Thresholds, each in milliseconds."""
+
+    # A host is asked again only after this long, so that a slow verdict does not flood it.
+    probe_again_ms: int = 1_000
+    # Heartbeats come every second; three missing ones are no jitter. DESIGN allows 5 s in all.
+    silence_ms: int = 3_000
+    # One program runs on all ranks, so one user error often shows on several of them at once.
+    user_error_group_ms: int = 200
+    # Ranks of one host that die together are reported one after the other, within milliseconds.
+    death_group_ms: int = 30
+    # Only echoes and every host answers: a rank's exit report that is still on its way has come by
+    # then (exit reports took under 100 ms; chosen ten times that).
+    echo_patience_ms: int = 1_000
+    # Chosen: a host on which ranks were killed this often in an hour is not sound.
+    deaths_per_hour_max: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostView:
+    """What is known of a host right now."""
+
+    host_id: str
+    ranks: tuple[int, ...]
+    heard_ms: int
+    dropped_ms: int | None = None
+    probe: Probe = Probe.NOT_ASKED
+    asked_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Echo:
+    """A rank's collective failed through a fault elsewhere; ``at_ms`` by the host's clock."""
+
+    rank: int
+    host_id: str
+    at_ms: int
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything that speaks about one generation of one job.
+
+    ``stepped_ms`` is when a step was last seen to complete (or when ranks were started), ``step``
+    the newest one; ``root_ms`` and ``echo_ms`` are when the first report of each kind came in.
+    ``user_errors_before`` are the step and signature of user errors in earlier generations.
+    ``blind`` says that the monitor itself cannot see: bus away, or just back.
+    """
+
+    generation: int
+    hosts: tuple[HostView, ...]
+    ended: tuple[RankEnded, ...] = ()
+    echoes: tuple[Echo, ...] = ()
+    root_ms: int = 0
+    echo_ms: int = 0
+    step: int = 0
+    stepped_ms: int = 0
+    blind: bool = False
+    user_errors_before: tuple[tuple[int, str], ...] = ()
+    deaths: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The root cause and what to do."""
+
+    kind: str
+    action: Action
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    reason: str
+    failed_at_ms: int
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Hosts to ask now, or a verdict, or neither: wait."""
+
+    probe: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+
+
+NOT_YET: Final = Judgement()
+ROOTS: Final = frozenset(
+    {
+        ExitClass.KILLED,
+        ExitClass.USER_ERROR,
+        ExitClass.BAD_ENTRY_POINT,
+        ExitClass.RESTORE_FAILED,
+    }
+)
+
+
+def signature(error: str) -> str:
+    """Return an error line without what differs from process to process: addresses."""
+    return re.sub(r"0x[0-9a-fA-F]+", "0x?", error)
+
+
+def judge(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
+    """Weigh the evidence at ``now_ms`` [ms since epoch].
+
+    Returns:
+        ``probe`` while answers are missing; a ``verdict`` when the root is known.
+    """
+    roots = [end for end in evidence.ended if end.exit_class in ROOTS]
+    bad_entry = [end for end in roots if end.exit_class is ExitClass.BAD_ENTRY_POINT]
+    if bad_entry:
+        return Judgement(verdict=_bad_entry_point(bad_entry))
+    silent = _silent(now_ms, evidence, limits)
+    broken = bool(roots or evidence.echoes)
+    if evidence.blind or not (broken or silent or _dropped(now_ms, evidence, limits)):
+        return NOT_YET
+    to_ask = _unasked(now_ms, evidence, limits)
+    if to_ask:
+        return Judgement(probe=to_ask)
+    if any(host.probe is Probe.ASKED for host in evidence.hosts):
+        return NOT_YET
+    gone = _gone(evidence, silent, broken=broken)
+    if gone:
+        return Judgement(verdict=_host_lost(now_ms, evidence, gone))
+    if roots:
+        return _rank_root(now_ms, roots, evidence, limits)
+    if evidence.echoes:
+        return _only_echoes(now_ms, evidence, limits)
+    return NOT_YET
+
+
+def _silent(now_ms: int, evidence: Evidence, limits: Limits) -> frozenset[str]:
+    """Hosts not heard for too long, unless the job's steps prove that their ranks live."""
+    if now_ms - evidence.stepped_ms <= limits.silence_ms:
+        return frozenset()
+    return frozenset(
+        host.host_id for host in evidence.hosts if now_ms - host.heard_ms > limits.silence_ms
+    )
+
+
+def _dropped(now_ms: int, evidence: Evidence, limits: Limits) -> bool:
+    """Whether a connection dropped just now: a reason to ask, not to condemn."""
+    return any(
+        host.dropped_ms is not None
+        and now_ms - host.dropped_ms <= limits.silence_ms
+        and host.heard_ms <= host.dropped_ms
+        for host in evidence.hosts
+    )
+
+
+def _unasked(now_ms: int, evidence: Evidence, limits: Limits) -> tuple[str, ...]:
+    """Hosts whose last answer is older than the trouble."""
+    since = min(
+        (at for at in (evidence.root_ms, evidence.echo_ms) if at),
+        default=now_ms - limits.probe_again_ms,
+    )
+    fresh_ms = max(since, now_ms - limits.probe_again_ms)
+    return tuple(
+        host.host_id
+        for host in evidence.hosts
+        if host.probe is Probe.NOT_ASKED
+        or (host.probe is not Probe.ASKED and host.asked_ms < fresh_ms)
+    )
+
+
+def _gone(evidence: Evidence, silent: frozenset[str], *, broken: bool) -> tuple[HostView, ...]:
+    """Hosts that do not answer, where the run has broken or they have long been silent."""
+    return tuple(
+        host
+        for host in evidence.hosts
+        if host.probe in {Probe.NO_RESPONDERS, Probe.NO_ANSWER}
+        and (broken or host.host_id in silent)
+    )
+
+
+def _host_lost(now_ms: int, evidence: Evidence, gone: tuple[HostView, ...]) -> Verdict:
+    signs = [echo.at_ms for echo in evidence.echoes]
+    signs += [host.dropped_ms for host in gone if host.dropped_ms is not None]
+    signs += [end.at_ms for end in evidence.ended if end.exit_class in ROOTS]
+    failed_ms = min(signs, default=max(host.heard_ms for host in gone))
+    sign = {True: "no agent on the bus", False: "no answer to a probe"}
+    parts = [
+        f"{host.host_id}: {sign[host.probe is Probe.NO_RESPONDERS]}"
+        f", last heard {max(0, now_ms - host.heard_ms)} ms ago"
+        for host in gone
+    ]
+    return Verdict(
+        kind="host_lost",
+        action=Action.REPLACE,
+        ranks=tuple(sorted(rank for host in gone for rank in host.ranks)),
+        hosts=tuple(sorted(host.host_id for host in gone)),
+        reason=f"{'; '.join(parts)}; {len(evidence.echoes)} collective errors elsewhere",
+        failed_at_ms=failed_ms,
+    )
+
+
+def _bad_entry_point(ends: list[RankEnded]) -> Verdict:
+    first = min(ends, key=lambda end: (end.at_ms, end.rank))
+    return Verdict(
+        kind="bad_entry_point",
+        action=Action.FAIL,
+        ranks=tuple(sorted(end.rank for end in ends)),
+        hosts=(),
+        reason=f"the entry point cannot be loaded: {first.error}",
+        detail=first.detail or first.error,
+        failed_at_ms=first.at_ms,
+    )
+
+
+def _rank_root(
+    now_ms: int, roots: list[RankEnded], evidence: Evidence, limits: Limits
+) -> Judgement:
+    """A rank ended by itself; deaths and failed restores come before errors they may cause."""
+    for exit_class in (ExitClass.KILLED, ExitClass.RESTORE_FAILED, ExitClass.USER_ERROR):
+        ends = sorted(
+            (end for end in roots if end.exit_class is exit_class),
+            key=lambda end: (end.at_ms, end.rank),
+        )
+        if not ends:
+            continue
+        if exit_class is ExitClass.USER_ERROR:
+            if now_ms - evidence.root_ms < limits.user_error_group_ms:
+                return NOT_YET
+            return Judgement(verdict=_user_error(ends, evidence))
+        if now_ms - evidence.root_ms < limits.death_group_ms:
+            return NOT_YET
+        if exit_class is ExitClass.KILLED:
+            return Judgement(verdict=_killed(ends, evidence, limits))
+        return Judgement(verdict=_restore_failed(ends))
+    raise AssertionError("roots hold only the classes above")
+
+
+def _killed(ends: list[RankEnded], evidence: Evidence, limits: Limits) -> Verdict:
+    first = ends[0]
+    hosts = tuple(sorted({end.host_id for end in ends}))
+    recent = Counter(host for host, at in evidence.deaths if at > first.at_ms - HOUR_MS)
+    unsound = tuple(h for h in hosts if recent[h] >= limits.deaths_per_hour_max)
+    often = "".join(f"; {h} had {recent[h]} within the hour" for h in unsound)
+    return Verdict(
+        kind="rank_killed",
+        action=Action.REPLACE if unsound else Action.RESTART,
+        ranks=tuple(end.rank for end in ends),
+        hosts=unsound or hosts,
+        reason=f"rank {first.rank} on {first.host_id} ended by signal {first.signal}{often}",
+        detail=first.detail,
+        failed_at_ms=first.at_ms,
+    )
+
+
+def _restore_failed(ends: list[RankEnded]) -> Verdict:
+    return Verdict(
+        kind="restore_failed",
+        action=Action.RESTART,
+        ranks=tuple(end.rank for end in ends),
+        hosts=tuple(sorted({end.host_id for end in ends})),
+        reason=f"rank {ends[0].rank} could not load its state: {ends[0].error}",
+        detail=ends[0].detail,
+        failed_at_ms=ends[0].at_ms,
+    )
+
+
+def _user_error(ends: list[RankEnded], evidence: Evidence) -> Verdict:
+    first = ends[0]
+    repeated = (first.step, signature(first.error)) in evidence.user_errors_before
+    again = " for the second time: stopping, since another try would end the same way"
+    return Verdict(
+        kind="user_error",
+        action=Action.FAIL if repeated else Action.RESTART,
+        ranks=tuple(end.rank for end in ends),
+        hosts=(),
+        reason=f"user code raised on rank {first.rank} after step {first.step}: {first.error}"
+        f"{again if repeated else ''}",
+        detail=first.detail,
+        failed_at_ms=first.at_ms,
+    )
+
+
+def _only_echoes(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
+    echoes = sorted(evidence.echoes, key=lambda echo: (echo.at_ms, echo.rank))
+    first = echoes[0]
+    if now_ms - evidence.echo_ms < limits.echo_patience_ms:
+        return NOT_YET
+    return Judgement(
+        verdict=Verdict(
+            kind="collective_error",
+            action=Action.RESTART,
+            ranks=tuple(sorted({echo.rank for echo in echoes})),
+            hosts=(),
+            reason=f"collectives failed on {len(echoes)} ranks (first: rank {first.rank} on "
+            f"{first.host_id}: {first.error}), every host answers, no rank has ended by itself",
+            failed_at_ms=first.at_ms,
+        )
+    )

@@ -1,0 +1,134 @@
+"""What the monitor has seen and concluded. Field names are those of ``incidents.proto``.
+
+Echoes of a failure (thousands of collective errors) are measurements and stay out; a rank's end and
+every conclusion are recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Action(StrEnum):
+    """What the controller should do about an incident."""
+
+    RESTART = "RESTART"
+    REPLACE = "REPLACE"
+    FAIL = "FAIL"
+
+
+class ExitClass(StrEnum):
+    """How a rank's process ended."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    KILLED = "killed"
+    USER_ERROR = "user_error"
+    COLLECTIVE = "collective"
+    BAD_ENTRY_POINT = "bad_entry_point"
+    RESTORE_FAILED = "restore_failed"
+
+
+class Mark(StrEnum):
+    """A point in a job's course, as the controller told it."""
+
+    SUBMITTED = "submitted"
+    BEGUN = "begun"
+    SHORT = "short"
+    PLACED = "placed"
+    PLANNED = "planned"
+    RUNNING = "running"
+    PAUSED = "paused"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedHost:
+    """A host of the job and the ranks on it."""
+
+    host_id: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobMarked:
+    """The job passed ``mark``; hosts come with PLACED, a step with PLANNED and RUNNING."""
+
+    job_id: str
+    generation: int
+    mark: Mark
+    cause: str = ""
+    hosts: tuple[WatchedHost, ...] = ()
+    step: int = 0
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnded:
+    """A rank's process has ended."""
+
+    job_id: str
+    generation: int
+    rank: int
+    host_id: str
+    exit_class: ExitClass
+    signal: int = 0
+    error: str = ""
+    detail: str = ""
+    step: int = 0
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentOpened:
+    """Something went wrong, with one root cause; ``job_id`` is "" for a host that serves none."""
+
+    incident_id: str
+    job_id: str
+    generation: int
+    kind: str
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    step: int = 0
+    action: Action = Action.RESTART
+    reason: str = ""
+    detail: str = ""
+    failed_at_ms: int = 0
+    detected_at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentRecovered:
+    """The job makes new steps again (or the host is back in service)."""
+
+    incident_id: str
+    job_id: str
+    recovered_at_ms: int
+    lost_ms: int
+    lost_steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationProgressed:
+    """Every host has reported the first step of the generation."""
+
+    job_id: str
+    generation: int
+    step: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished:
+    """Every rank has finished."""
+
+    job_id: str
+    generation: int
+    step: int
+    at_ms: int
+
+
+Event = (
+    JobMarked | RankEnded | IncidentOpened | IncidentRecovered | GenerationProgressed | RunFinished
+)

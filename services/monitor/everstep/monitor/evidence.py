@@ -1,0 +1,113 @@
+"""The volatile evidence about one generation of one job, gathered from what hosts say.
+
+Lost with the process; a new monitor starts with every host heard just now, and what matters (a rank
+that ended, a host that is silent) is told or found again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from everstep.monitor.detectors.root_cause import (
+    ROOTS,
+    Echo,
+    Evidence,
+    HostView,
+    Probe,
+    signature,
+)
+from everstep.monitor.state import Watch
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Mutable: the watcher's notebook for one job."""
+
+    generation: int = 0
+    hosts: dict[str, HostView] = field(default_factory=dict)
+    echoes: dict[int, Echo] = field(default_factory=dict)
+    root_ms: int = 0
+    echo_ms: int = 0
+    step: int = 0
+    stepped_ms: int = 0
+    first_steps: dict[str, int] = field(default_factory=dict)
+
+    def begin(self, watch: Watch, now_ms: int) -> None:
+        """Take up the watch's generation; evidence of an older one is dropped.
+
+        ``step`` stays: it says how far the run had come before.
+        """
+        if watch.generation != self.generation:
+            self.generation = watch.generation
+            self.hosts.clear()
+            self.echoes.clear()
+            self.first_steps.clear()
+            self.root_ms = self.echo_ms = 0
+            self.stepped_ms = now_ms
+        wanted = {host.host_id: host for host in watch.hosts} if watch.placed else {}
+        for host_id in [h for h in self.hosts if h not in wanted]:
+            del self.hosts[host_id]
+        for host_id, host in wanted.items():
+            if host_id not in self.hosts:
+                self.hosts[host_id] = HostView(host_id=host_id, ranks=host.ranks, heard_ms=now_ms)
+
+    def heard(self, host_id: str, now_ms: int) -> None:
+        """Note that a host spoke."""
+        view = self.hosts.get(host_id)
+        if view is not None:
+            self.hosts[host_id] = replace(view, heard_ms=now_ms)
+
+    def dropped(self, host_id: str, now_ms: int) -> None:
+        """Note that the bus lost a host's connection; earlier answers no longer count."""
+        view = self.hosts.get(host_id)
+        if view is not None:
+            self.hosts[host_id] = replace(view, dropped_ms=now_ms, probe=Probe.NOT_ASKED)
+
+    def asked(self, host_id: str, now_ms: int) -> None:
+        """Note that a probe is on its way."""
+        view = self.hosts[host_id]
+        self.hosts[host_id] = replace(view, probe=Probe.ASKED, asked_ms=now_ms)
+
+    def answered(self, host_id: str, asked_ms: int, answer: Probe, now_ms: int) -> None:
+        """Note a probe's outcome, if it is of the probe asked last."""
+        view = self.hosts.get(host_id)
+        if view is None or view.asked_ms != asked_ms:
+            return
+        heard_ms = now_ms if answer is Probe.ANSWERED else view.heard_ms
+        self.hosts[host_id] = replace(view, probe=answer, heard_ms=heard_ms)
+
+    def stepped(self, host_id: str, step: int, now_ms: int) -> int | None:
+        """Note a completed step; returns the generation's first step once every host has one."""
+        self.step = max(self.step, step)
+        self.stepped_ms = now_ms
+        self.first_steps.setdefault(host_id, step)
+        if self.hosts and self.hosts.keys() <= self.first_steps.keys():
+            return min(self.first_steps.values())
+        return None
+
+    def reset_hearing(self, now_ms: int) -> None:
+        """Forget silences: the monitor itself could not hear."""
+        self.stepped_ms = max(self.stepped_ms, now_ms)
+        for host_id in self.hosts:
+            self.heard(host_id, now_ms)
+
+    def weigh(self, watch: Watch, *, blind: bool) -> Evidence:
+        """Return the evidence for the judge."""
+        ended = tuple(watch.ended[rank] for rank in sorted(watch.ended))
+        return Evidence(
+            generation=self.generation,
+            hosts=tuple(self.hosts[h] for h in sorted(self.hosts)),
+            ended=ended,
+            echoes=tuple(self.echoes[r] for r in sorted(self.echoes)),
+            root_ms=self.root_ms if any(e.exit_class in ROOTS for e in ended) else 0,
+            echo_ms=self.echo_ms,
+            step=self.step,
+            stepped_ms=self.stepped_ms,
+            blind=blind,
+            user_errors_before=tuple(
+                (step, signature(error))
+                for generation, step, error in watch.user_errors
+                if generation < self.generation
+            ),
+            deaths=watch.deaths,
+        )

@@ -1,0 +1,205 @@
+"""Translates what comes over the bus into what the watcher takes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from everstep.core.ports import Consumed, Message, Receive
+from everstep.monitor.commands import MarkJob, ObserveExit
+from everstep.monitor.events import ExitClass, Mark, WatchedHost
+from everstep.monitor.measurements import Rollup
+from everstep.monitor.watcher import Watcher
+from everstep.wire.v1 import agents_pb2
+from everstep.wire.v1.agents_pb2 import Heartbeat, RankReport, StepMetrics
+from everstep.wire.v1.envelope_pb2 import EventEnvelope
+
+log = logging.getLogger(__name__)
+
+PROBE_S_MAX: Final = 0.4  # DESIGN's time budget; a healthy agent answers within milliseconds
+
+OnEvent = Callable[[EventEnvelope, Consumed], Awaitable[None]]
+
+_CLASSES: Final = {
+    agents_pb2.FINISHED: ExitClass.FINISHED,
+    agents_pb2.STOPPED: ExitClass.STOPPED,
+    agents_pb2.KILLED: ExitClass.KILLED,
+    agents_pb2.USER_ERROR: ExitClass.USER_ERROR,
+    agents_pb2.COLLECTIVE: ExitClass.COLLECTIVE,
+    agents_pb2.BAD_ENTRY_POINT: ExitClass.BAD_ENTRY_POINT,
+    agents_pb2.RESTORE_FAILED: ExitClass.RESTORE_FAILED,
+}
+
+
+def controller_mark(envelope: EventEnvelope) -> MarkJob | None:
+    """Return the mark that a controller's event sets, if it sets one."""
+    kind = envelope.WhichOneof("payload")
+    match kind:
+        case "generation_begun":
+            begun = envelope.generation_begun
+            return MarkJob(
+                job_id=begun.job_id,
+                generation=begun.generation,
+                mark=Mark.BEGUN,
+                cause=begun.cause,
+                at_ms=begun.at_ms,
+            )
+        case "placement_decided":
+            placed = envelope.placement_decided
+            return MarkJob(
+                job_id=placed.job_id,
+                generation=placed.generation,
+                mark=Mark.PLACED,
+                hosts=tuple(
+                    WatchedHost(host_id=host.host_id, ranks=tuple(host.ranks))
+                    for host in placed.placement.hosts
+                ),
+                at_ms=placed.at_ms,
+            )
+        case "job_submitted":
+            submitted = envelope.job_submitted
+            return MarkJob(
+                job_id=submitted.job_id,
+                generation=0,
+                mark=Mark.SUBMITTED,
+                at_ms=submitted.at_ms,
+            )
+        case "hosts_short":
+            return _plain(envelope.hosts_short, Mark.SHORT)
+        case "restore_decided":
+            return _plain(
+                envelope.restore_decided, Mark.PLANNED, step=envelope.restore_decided.step
+            )
+        case "job_running":
+            return _plain(envelope.job_running, Mark.RUNNING, step=envelope.job_running.step)
+        case "job_paused":
+            return _plain(envelope.job_paused, Mark.PAUSED)
+        case "job_succeeded":
+            return _plain(envelope.job_succeeded, Mark.ENDED, cause="succeeded")
+        case "job_failed":
+            return _plain(envelope.job_failed, Mark.ENDED, cause="failed")
+        case "job_stopped":
+            return _plain(envelope.job_stopped, Mark.ENDED, cause="stopped")
+        case _:
+            return None
+
+
+def _plain(message: Any, mark: Mark, *, cause: str = "", step: int = 0) -> MarkJob:
+    """Mark from any event that has job_id, generation and at_ms."""
+    return MarkJob(
+        job_id=message.job_id,
+        generation=message.generation,
+        mark=mark,
+        cause=cause,
+        step=step,
+        at_ms=message.at_ms,
+    )
+
+
+def on_controller(watcher: Watcher) -> OnEvent:
+    """Follow the controller's jobs."""
+
+    async def receive(envelope: EventEnvelope, consumed: Consumed) -> None:
+        mark = controller_mark(envelope)
+        if mark is not None:
+            await watcher.mark(mark, consumed)
+
+    return receive
+
+
+def on_inventory(watcher: Watcher) -> OnEvent:
+    """Follow which hosts there are."""
+
+    async def receive(envelope: EventEnvelope, _: Consumed) -> None:
+        match envelope.WhichOneof("payload"):
+            case "host_joined":
+                watcher.heard(envelope.host_joined.host_id)
+            case "host_uncordoned":
+                await watcher.returned(envelope.host_uncordoned.host_id)
+            case "host_cordoned":
+                watcher.forget_host(envelope.host_cordoned.host_id)
+            case "host_left":
+                watcher.forget_host(envelope.host_left.host_id)
+            case _:
+                pass
+
+    return receive
+
+
+def on_heartbeat(watcher: Watcher) -> Receive:
+    """Take a host's sign of life."""
+
+    async def receive(message: Message) -> None:
+        try:
+            heartbeat = Heartbeat.FromString(message.data)
+        except DecodeError:
+            log.warning("not a heartbeat on %s: %d bytes", message.subject, len(message.data))
+            return
+        watcher.heard(heartbeat.host_id)
+
+    return receive
+
+
+def on_metrics(watcher: Watcher, rollup: Rollup) -> Receive:
+    """Take a host's step metrics."""
+
+    async def receive(message: Message) -> None:
+        try:
+            metrics = StepMetrics.FromString(message.data)
+        except DecodeError:
+            log.warning("no step metrics on %s: %d bytes", message.subject, len(message.data))
+            return
+        rollup.add(metrics)
+        watcher.heard(metrics.host_id)
+        if metrics.ranks:
+            # The first step of a message is what "first step of a generation" needs.
+            steps = [rank.step for rank in metrics.ranks]
+            for step in sorted({min(steps), max(steps)}):
+                await watcher.stepped(metrics.job_id, metrics.generation, metrics.host_id, step)
+
+    return receive
+
+
+def on_report(watcher: Watcher) -> Receive:
+    """Take an agent's report about a rank."""
+
+    async def receive(message: Message) -> None:
+        try:
+            report = RankReport.FromString(message.data)
+        except DecodeError:
+            log.warning("no rank report on %s: %d bytes", message.subject, len(message.data))
+            return
+        watcher.heard(report.host_id)
+        if report.kind == agents_pb2.RANK_READY:
+            return
+        command = _exit(report)
+        if command.exit_class is ExitClass.COLLECTIVE:
+            await watcher.echoed(command)
+        else:
+            await watcher.exited(command)
+
+    return receive
+
+
+def _exit(report: RankReport) -> ObserveExit:
+    exit_class = _CLASSES.get(report.exit_class, ExitClass.USER_ERROR)
+    if report.kind == agents_pb2.COLLECTIVE_ERROR:
+        exit_class = ExitClass.COLLECTIVE
+    elif report.kind == agents_pb2.START_FAILED and exit_class is ExitClass.USER_ERROR:
+        exit_class = ExitClass.RESTORE_FAILED
+    problems = "\n".join(report.restore_problems)
+    return ObserveExit(
+        job_id=report.job_id,
+        generation=report.generation,
+        rank=report.rank,
+        host_id=report.host_id,
+        exit_class=exit_class,
+        signal=report.signal,
+        error=report.error,
+        detail=report.traceback or problems,
+        step=report.step,
+        at_ms=report.at_ms,
+    )

@@ -1,0 +1,114 @@
+"""The monitor's read tables; ``incidents`` keeps the source document's columns."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, Float, MetaData, Table, Text, insert, update
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from everstep.core.ports import StoredEvent
+from everstep.monitor.codec import CODEC
+from everstep.monitor.events import IncidentOpened, IncidentRecovered, JobMarked
+
+METADATA: Final = MetaData()
+
+INCIDENTS: Final = Table(
+    "incidents",
+    METADATA,
+    Column("incident_id", Text, primary_key=True),
+    Column("job_id", Text),
+    Column("generation", BigInteger),
+    Column("kind", Text),
+    Column("ranks", JSONB),
+    Column("hosts", JSONB),
+    Column("step", BigInteger),
+    Column("action", Text),
+    Column("reason", Text),
+    Column("detail", Text),
+    Column("failed_at_ms", BigInteger),
+    Column("detected_at_ms", BigInteger),
+    Column("recovered_at_ms", BigInteger),
+    Column("lost_ms", BigInteger),
+    Column("lost_steps", BigInteger),
+)
+
+MARKS: Final = Table(
+    "marks",
+    METADATA,
+    Column("job_id", Text, primary_key=True),
+    Column("version", BigInteger, primary_key=True),
+    Column("generation", BigInteger),
+    Column("mark", Text),
+    Column("cause", Text),
+    Column("step", BigInteger),
+    Column("at_ms", BigInteger),
+)
+
+STEP_METRICS: Final = Table(
+    "step_metrics",
+    METADATA,
+    Column("job_id", Text, primary_key=True),
+    Column("generation", BigInteger, primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    Column("loss", Float),
+    Column("grad_norm", Float),
+    Column("tokens", BigInteger),
+    Column("step_time_ms", Float),
+    Column("blocked_ms_min", Float),
+    Column("data_wait_ms", Float),
+    Column("stall_ms", Float),
+    Column("completed_at_ms", BigInteger),
+    Column("health", Text),
+)
+
+
+class MonitorProjection:
+    """Keeps ``incidents`` and ``marks``."""
+
+    async def apply(self, transaction: AsyncConnection, event: StoredEvent) -> None:
+        """Update the row that the event is about."""
+        fact = CODEC.decode(event.type, event.data)
+        match fact:
+            case IncidentOpened():
+                await transaction.execute(
+                    insert(INCIDENTS).values(
+                        incident_id=fact.incident_id,
+                        job_id=fact.job_id,
+                        generation=fact.generation,
+                        kind=fact.kind,
+                        ranks=list(fact.ranks),
+                        hosts=list(fact.hosts),
+                        step=fact.step,
+                        action=fact.action.value,
+                        reason=fact.reason,
+                        detail=fact.detail,
+                        failed_at_ms=fact.failed_at_ms,
+                        detected_at_ms=fact.detected_at_ms,
+                    )
+                )
+            case IncidentRecovered():
+                await transaction.execute(
+                    update(INCIDENTS)
+                    .where(INCIDENTS.c.incident_id == fact.incident_id)
+                    .values(
+                        recovered_at_ms=fact.recovered_at_ms,
+                        lost_ms=fact.lost_ms,
+                        lost_steps=fact.lost_steps,
+                    )
+                )
+            case JobMarked():
+                await transaction.execute(
+                    insert(MARKS).values(
+                        job_id=fact.job_id,
+                        version=event.version,
+                        generation=fact.generation,
+                        mark=fact.mark.value,
+                        cause=fact.cause,
+                        step=fact.step,
+                        at_ms=fact.at_ms,
+                    )
+                )
+            case _:
+                pass

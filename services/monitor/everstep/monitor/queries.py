@@ -1,0 +1,133 @@
+"""Reads the monitor's tables for the API."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from everstep.monitor.events import Mark
+from everstep.monitor.ledger import Generation, Ledger, Step, account
+from everstep.monitor.projections import INCIDENTS, MARKS, STEP_METRICS
+
+POINTS_MAX: Final = 10_000  # a page of a curve; ask again with after_step for more
+
+
+async def incidents(connection: AsyncConnection, job_id: str | None) -> list[dict[str, Any]]:
+    """Return incidents, oldest first."""
+    query = select(INCIDENTS).order_by(INCIDENTS.c.detected_at_ms, INCIDENTS.c.incident_id)
+    if job_id is not None:
+        query = query.where(INCIDENTS.c.job_id == job_id)
+    return [dict(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def watched_jobs(connection: AsyncConnection) -> list[str]:
+    """Return the jobs that were begun and have not ended."""
+    ended = select(MARKS.c.job_id).where(MARKS.c.mark == Mark.ENDED.value)
+    query = select(MARKS.c.job_id).where(MARKS.c.job_id.not_in(ended)).distinct()
+    return sorted(row.job_id for row in await connection.execute(query))
+
+
+async def points(
+    connection: AsyncConnection, job_id: str, after_step: int, limit: int
+) -> list[dict[str, Any]]:
+    """Return the newest generation's row of each step, in step order."""
+    newest = (
+        select(
+            STEP_METRICS.c.step,
+            func.max(STEP_METRICS.c.generation).label("generation"),
+            func.count().label("times"),
+        )
+        .where(STEP_METRICS.c.job_id == job_id, STEP_METRICS.c.step > after_step)
+        .group_by(STEP_METRICS.c.step)
+        .order_by(STEP_METRICS.c.step)
+        .limit(min(limit, POINTS_MAX))
+        .subquery()
+    )
+    query = (
+        select(STEP_METRICS, newest.c.times)
+        .join(
+            newest,
+            (STEP_METRICS.c.step == newest.c.step)
+            & (STEP_METRICS.c.generation == newest.c.generation),
+        )
+        .where(STEP_METRICS.c.job_id == job_id)
+        .order_by(STEP_METRICS.c.step)
+    )
+    found = []
+    for row in (await connection.execute(query)).mappings():
+        point = dict(row)
+        point["redone"] = point.pop("times") > 1
+        point.pop("job_id")
+        found.append(point)
+    return found
+
+
+async def ledger(connection: AsyncConnection, job_id: str, now_ms: int) -> Ledger | None:
+    """Return the job's goodput ledger up to its end or ``now_ms``; None for an unknown job."""
+    marks = [
+        dict(row)
+        for row in (
+            await connection.execute(
+                select(MARKS).where(MARKS.c.job_id == job_id).order_by(MARKS.c.version)
+            )
+        ).mappings()
+    ]
+    if not marks:
+        return None
+    generations = _generations(marks)
+    for incident in await incidents(connection, job_id):
+        found = generations.get(incident["generation"])
+        if found is not None:
+            generations[found.generation] = replace(
+                found,
+                failed_at_ms=incident["failed_at_ms"],
+                detected_at_ms=incident["detected_at_ms"],
+            )
+    rows = (
+        await connection.execute(select(STEP_METRICS).where(STEP_METRICS.c.job_id == job_id))
+    ).mappings()
+    steps = [
+        Step(
+            generation=row["generation"],
+            step=row["step"],
+            completed_at_ms=row["completed_at_ms"],
+            stall_ms=round(row["stall_ms"]),
+            data_wait_ms=round(row["data_wait_ms"]),
+            step_time_ms=round(row["step_time_ms"]),
+        )
+        for row in rows
+    ]
+    ended = [mark["at_ms"] for mark in marks if mark["mark"] == Mark.ENDED.value]
+    return account(
+        submitted_at_ms=marks[0]["at_ms"],
+        end_ms=ended[0] if ended else now_ms,
+        generations=[generations[number] for number in sorted(generations)],
+        steps=steps,
+        ended=bool(ended),
+    )
+
+
+def _generations(marks: list[dict[str, Any]]) -> dict[int, Generation]:
+    found: dict[int, Generation] = {}
+    for mark in marks:
+        number, at_ms = mark["generation"], mark["at_ms"]
+        if mark["mark"] == Mark.BEGUN.value:
+            found[number] = Generation(generation=number, cause=mark["cause"], begun_at_ms=at_ms)
+            continue
+        if number not in found:
+            continue
+        match mark["mark"]:
+            case Mark.SHORT.value:
+                found[number] = replace(found[number], short_at_ms=at_ms)
+            case Mark.PLACED.value:
+                found[number] = replace(found[number], placed_at_ms=at_ms)
+            case Mark.PLANNED.value:
+                found[number] = replace(found[number], restore_step=mark["step"])
+            case Mark.PAUSED.value:
+                found[number] = replace(found[number], paused_at_ms=at_ms)
+            case _:
+                pass
+    return found

@@ -1,0 +1,127 @@
+"""What the monitor knows of one job for certain: the fold of its watch stream.
+
+Volatile evidence (echoes, heartbeats, probe answers) is not here: ``watcher.py`` holds it and loses
+it with the process; what matters of it comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, assert_never
+
+from everstep.core.time import HOUR_MS
+from everstep.monitor.events import (
+    Event,
+    ExitClass,
+    GenerationProgressed,
+    IncidentOpened,
+    IncidentRecovered,
+    JobMarked,
+    Mark,
+    RankEnded,
+    RunFinished,
+    WatchedHost,
+)
+
+USER_ERRORS_MAX: Final = 16  # only repeats matter, and they come one after the other
+DEATHS_MAX: Final = 64  # of the last hour; more means that the restart budget is spent anyway
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenIncidentRef:
+    """An incident that has not ended."""
+
+    incident_id: str
+    generation: int
+    step: int
+    failed_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """A job under watch.
+
+    ``ended`` is about the current generation. ``judged_generation`` is the newest generation with
+    an incident: there is at most one each. ``user_errors`` are (generation, step, error),
+    ``deaths`` (host, at_ms) of rank deaths within the last hour.
+    """
+
+    job_id: str = ""
+    generation: int = 0
+    cause: str = ""
+    hosts: tuple[WatchedHost, ...] = ()
+    placed: bool = False
+    progressed: bool = False
+    over: bool = False
+    ended: Mapping[int, RankEnded] = field(default_factory=dict)
+    open_incidents: tuple[OpenIncidentRef, ...] = ()
+    judged_generation: int = 0
+    user_errors: tuple[tuple[int, int, str], ...] = ()
+    deaths: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the current placement."""
+        return sum(len(host.ranks) for host in self.hosts)
+
+
+def evolve(watch: Watch, event: Event) -> Watch:
+    """Apply a fact; never refuses one."""
+    match event:
+        case JobMarked():
+            return _marked(watch, event)
+        case RankEnded():
+            return _ended(watch, event)
+        case IncidentOpened():
+            ref = OpenIncidentRef(
+                incident_id=event.incident_id,
+                generation=event.generation,
+                step=event.step,
+                failed_at_ms=event.failed_at_ms,
+            )
+            return replace(
+                watch,
+                open_incidents=(*watch.open_incidents, ref),
+                judged_generation=max(watch.judged_generation, event.generation),
+            )
+        case IncidentRecovered():
+            left = tuple(r for r in watch.open_incidents if r.incident_id != event.incident_id)
+            return replace(watch, open_incidents=left)
+        case GenerationProgressed():
+            return replace(watch, progressed=True)
+        case RunFinished():
+            return watch
+        case _:
+            assert_never(event)
+
+
+def _marked(watch: Watch, event: JobMarked) -> Watch:
+    watch = replace(watch, job_id=event.job_id)
+    match event.mark:
+        case Mark.BEGUN:
+            return replace(
+                watch,
+                generation=event.generation,
+                cause=event.cause,
+                placed=False,
+                progressed=False,
+                ended={},
+            )
+        case Mark.PLACED:
+            return replace(watch, hosts=event.hosts, placed=True)
+        case Mark.ENDED:
+            return replace(watch, over=True)
+        case _:
+            return watch
+
+
+def _ended(watch: Watch, event: RankEnded) -> Watch:
+    watch = replace(watch, ended={**watch.ended, event.rank: event})
+    if event.exit_class is ExitClass.USER_ERROR:
+        known = (*watch.user_errors, (event.generation, event.step, event.error))
+        return replace(watch, user_errors=known[-USER_ERRORS_MAX:])
+    if event.exit_class is ExitClass.KILLED:
+        recent = tuple(d for d in watch.deaths if d[1] > event.at_ms - HOUR_MS)
+        return replace(watch, deaths=(*recent, (event.host_id, event.at_ms))[-DEATHS_MAX:])
+    return watch

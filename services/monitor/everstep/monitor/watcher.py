@@ -1,0 +1,289 @@
+"""The watch loop: gathers evidence, probes suspects, and turns verdicts into incidents.
+
+Everything that is decided is decided elsewhere (``detectors/``, ``decider.py``); this file only
+carries. It judges whenever a sign comes in, and every ``TICK_S`` for what shows itself by absence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from everstep.core.errors import EverstepError
+from everstep.core.ports import Consumed
+from everstep.core.system import Clock, IdSource
+from everstep.monitor.codec import watch_stream
+from everstep.monitor.commands import (
+    CloseHostIncident,
+    Command,
+    MarkJob,
+    ObserveExit,
+    ObserveProgress,
+    OpenIncident,
+)
+from everstep.monitor.detectors.root_cause import Echo, Judgement, Limits, Probe, Verdict, judge
+from everstep.monitor.detectors.sight import PAUSE_MS, Sight, blind_because
+from everstep.monitor.events import Action, Event, Mark
+from everstep.monitor.evidence import Gathered
+from everstep.monitor.state import Watch
+from everstep.service.handler import Handler
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 0.1  # a tenth of the tightest limit that shows itself by absence (detection, 1 s)
+
+ProbeHost = Callable[[str], Awaitable[Probe]]
+
+
+class Watcher:
+    """Watches every live job and every idle host."""
+
+    def __init__(
+        self,
+        handler: Handler[Command, Watch, Event],
+        probe: ProbeHost,
+        connected: Callable[[], bool],
+        clock: Clock,
+        ids: IdSource,
+        limits: Limits,
+    ) -> None:
+        self._handler = handler
+        self._probe = probe
+        self._connected = connected
+        self._clock = clock
+        self._ids = ids
+        self._limits = limits
+        self._jobs: dict[str, Gathered] = {}
+        self._watches: dict[str, Watch] = {}
+        self._fleet: dict[str, int] = {}  # host -> last heard, all that are not cordoned
+        self._asking: set[asyncio.Task[None]] = set()
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._was_connected = False
+        self._connected_since_ms = 0
+        self._ticked_ms = 0
+        self._paused_until_ms = 0
+        self._blind = "starting"
+
+    @property
+    def blind(self) -> str:
+        """Why the monitor cannot judge now, or ""."""
+        return self._blind
+
+    async def adopt(self, job_id: str) -> None:
+        """Take up a job that an earlier process of the monitor watched."""
+        self._take(job_id, await self._handler.state(watch_stream(job_id)))
+
+    async def mark(self, command: MarkJob, consumed: Consumed | None = None) -> None:
+        """Record a mark of the controller and follow its generation."""
+        handled = await self._handler.handle(command, consumed=consumed)
+        self._take(command.job_id, handled.state)
+        if command.mark is Mark.ENDED:
+            self._jobs.pop(command.job_id, None)
+            self._watches.pop(command.job_id, None)
+
+    async def exited(self, command: ObserveExit) -> None:
+        """Take an agent's report of a rank's end."""
+        handled = await self._handler.handle(command)
+        gathered = self._take(command.job_id, handled.state)
+        if gathered is None or command.generation != gathered.generation:
+            return
+        now_ms = self._clock.now_ms()
+        gathered.step = max(gathered.step, command.step)
+        gathered.root_ms = gathered.root_ms or now_ms
+        await self._consider(command.job_id)
+
+    async def echoed(self, command: ObserveExit) -> None:
+        """Take a collective error: an echo."""
+        gathered = self._jobs.get(command.job_id)
+        if gathered is None or command.generation != gathered.generation:
+            return
+        gathered.echoes.setdefault(
+            command.rank,
+            Echo(
+                rank=command.rank,
+                host_id=command.host_id,
+                at_ms=command.at_ms,
+                error=command.error,
+            ),
+        )
+        gathered.echo_ms = gathered.echo_ms or self._clock.now_ms()
+        await self._consider(command.job_id)
+
+    def heard(self, host_id: str) -> None:
+        """Note any sign of life of a host."""
+        now_ms = self._clock.now_ms()
+        self._fleet[host_id] = now_ms
+        for gathered in self._jobs.values():
+            gathered.heard(host_id, now_ms)
+
+    async def stepped(self, job_id: str, generation: int, host_id: str, step: int) -> None:
+        """Note that a host's ranks have completed a step."""
+        gathered = self._jobs.get(job_id)
+        if gathered is None or gathered.generation != generation:
+            return
+        now_ms = self._clock.now_ms()
+        first = gathered.stepped(host_id, step, now_ms)
+        if first is None or self._watches[job_id].progressed:
+            return
+        handled = await self._handler.handle(
+            ObserveProgress(job_id=job_id, generation=generation, step=first, at_ms=now_ms)
+        )
+        self._take(job_id, handled.state)
+
+    async def dropped(self, host_id: str) -> None:
+        """Note that the bus lost an agent's connection: ask at once."""
+        now_ms = self._clock.now_ms()
+        for job_id, gathered in list(self._jobs.items()):
+            if host_id in gathered.hosts:
+                gathered.dropped(host_id, now_ms)
+                await self._consider(job_id)
+
+    def forget_host(self, host_id: str) -> None:
+        """Stop listening for a host that left or is cordoned."""
+        self._fleet.pop(host_id, None)
+
+    async def returned(self, host_id: str) -> None:
+        """End the incident of an idle host that is back in service."""
+        self.heard(host_id)
+        await self._handler.handle(CloseHostIncident(host_id=host_id, at_ms=self._clock.now_ms()))
+
+    async def watch(self) -> None:
+        """Judge what shows itself by absence, for ever."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            await self.tick()
+
+    async def tick(self) -> None:
+        """Look once at every job and every idle host."""
+        now_ms = self._clock.now_ms()
+        self._look_at_oneself(now_ms)
+        for job_id in list(self._jobs):
+            await self._consider(job_id)
+        if not self._blind:
+            await self._look_at_idle_hosts(now_ms)
+
+    def _look_at_oneself(self, now_ms: int) -> None:
+        connected = self._connected()
+        if connected and not self._was_connected:
+            self._connected_since_ms = now_ms
+        if self._ticked_ms and now_ms - self._ticked_ms > PAUSE_MS:
+            self._paused_until_ms = now_ms
+        self._was_connected, self._ticked_ms = connected, now_ms
+        sight = Sight(
+            connected=connected,
+            connected_since_ms=self._connected_since_ms,
+            paused_until_ms=self._paused_until_ms,
+            heard_ms=tuple(self._fleet.values()),
+            silence_ms=self._limits.silence_ms,
+        )
+        blind = blind_because(now_ms, sight)
+        if blind != self._blind:
+            log.warning("blind: %s; judging nobody" if blind else "sees again%s", blind)
+            if not blind:
+                for gathered in self._jobs.values():
+                    gathered.reset_hearing(now_ms)
+                self._fleet = dict.fromkeys(self._fleet, now_ms)
+        self._blind = blind
+
+    def _take(self, job_id: str, watch: Watch) -> Gathered | None:
+        if watch.over or not watch.job_id:
+            return None
+        self._watches[job_id] = watch
+        gathered = self._jobs.setdefault(job_id, Gathered())
+        gathered.begin(watch, self._clock.now_ms())
+        return gathered
+
+    async def _consider(self, job_id: str) -> None:
+        """Judge one job on what is known now; one at a time, so that one verdict comes of it."""
+        gathered, watch = self._jobs.get(job_id), self._watches.get(job_id)
+        if gathered is None or watch is None or not gathered.hosts:
+            return
+        if watch.judged_generation >= gathered.generation:
+            return
+        async with self._locks.setdefault(job_id, asyncio.Lock()):
+            evidence = gathered.weigh(watch, blind=bool(self._blind))
+            judgement: Judgement = judge(self._clock.now_ms(), evidence, self._limits)
+            for host_id in judgement.probe:
+                self._ask(job_id, gathered, host_id)
+            if judgement.verdict is not None:
+                await self._open(job_id, gathered, judgement.verdict)
+
+    def _ask(self, job_id: str, gathered: Gathered, host_id: str) -> None:
+        now_ms = self._clock.now_ms()
+        gathered.asked(host_id, now_ms)
+        generation = gathered.generation
+
+        async def ask() -> None:
+            answer = await self._probe(host_id)
+            if gathered.generation == generation:
+                gathered.answered(host_id, now_ms, answer, self._clock.now_ms())
+                await self._consider(job_id)
+
+        self._spawn(ask())
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            except EverstepError as error:
+                log.warning(
+                    "could not finish a probe's verdict, the next tick tries again: %s", error
+                )
+
+        task = asyncio.create_task(guarded())
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _open(self, job_id: str, gathered: Gathered, verdict: Verdict) -> None:
+        now_ms = self._clock.now_ms()
+        handled = await self._handler.handle(
+            OpenIncident(
+                incident_id=self._ids.new_id("i"),
+                job_id=job_id,
+                generation=gathered.generation,
+                kind=verdict.kind,
+                ranks=verdict.ranks,
+                hosts=verdict.hosts,
+                step=gathered.step,
+                action=verdict.action,
+                reason=verdict.reason,
+                detail=verdict.detail,
+                failed_at_ms=min(verdict.failed_at_ms, now_ms),
+                detected_at_ms=now_ms,
+            )
+        )
+        self._take(job_id, handled.state)
+        if handled.events:
+            log.warning("job %s: %s: %s", job_id, verdict.kind, verdict.reason)
+
+    async def _look_at_idle_hosts(self, now_ms: int) -> None:
+        busy = {host for gathered in self._jobs.values() for host in gathered.hosts}
+        for host_id, heard_ms in list(self._fleet.items()):
+            if host_id in busy or now_ms - heard_ms <= self._limits.silence_ms:
+                continue
+            self._fleet[host_id] = now_ms  # asked once a silence, not once a tick
+            self._spawn(self._judge_idle(host_id, heard_ms))
+
+    async def _judge_idle(self, host_id: str, heard_ms: int) -> None:
+        answer = await self._probe(host_id)
+        now_ms = self._clock.now_ms()
+        if answer is Probe.ANSWERED or self._blind:
+            self.heard(host_id)
+            return
+        self.forget_host(host_id)
+        await self._handler.handle(
+            OpenIncident(
+                incident_id=self._ids.new_id("i"),
+                job_id="",
+                generation=0,
+                kind="host_lost",
+                hosts=(host_id,),
+                action=Action.REPLACE,
+                reason=f"{host_id} serves no job, was silent for {now_ms - heard_ms} ms and did "
+                "not answer a probe",
+                failed_at_ms=heard_ms,
+                detected_at_ms=now_ms,
+            )
+        )
