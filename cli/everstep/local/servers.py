@@ -144,6 +144,15 @@ async def create_database(servers: Servers, database: str) -> None:
         await connection.close()
 
 
+async def drop_database(servers: Servers, database: str) -> None:
+    """Drop a database, ending whoever is connected; already gone is fine."""
+    connection = await asyncpg.connect(servers.database_url("postgres"))
+    try:
+        await connection.execute(f'drop database if exists "{database}" with (force)')
+    finally:
+        await connection.close()
+
+
 class RunningServer:
     """One server process that can be killed and started again."""
 

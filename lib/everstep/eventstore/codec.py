@@ -4,10 +4,15 @@ The table is explicit (``"host_cordoned.v1" -> HostCordoned``) so that renaming 
 changes what is stored. Fields are only added, with defaults; a changed meaning gets a new version
 and an upcaster from the old one. Rejected: names derived from classes, which a refactoring breaks
 silently.
+
+What JSONB cannot hold is replaced on the way in, because an event that cannot be stored stops a
+service for good: non-finite floats become ``"NaN"``, ``"Infinity"`` and ``"-Infinity"`` (protobuf's
+JSON spelling; they decode to floats again), NUL and lone surrogates in text become U+FFFD.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +24,7 @@ from everstep.core.errors import CorruptData
 
 E = TypeVar("E")
 
+_UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 _TYPE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*\.v[1-9][0-9]*")
 
 
@@ -75,7 +81,7 @@ class EventCodec(Generic[E]):
                 f"{type(event).__name__} is not in the codec's table; "
                 f"it has {', '.join(sorted(self._types))}"
             )
-        return name, msgspec.to_builtins(event)
+        return name, storable(msgspec.to_builtins(event))
 
     def decode(self, type_name: str, data: Mapping[str, Any]) -> E:
         """Build the event from what is stored, upcasting an old version first.
@@ -85,7 +91,7 @@ class EventCodec(Generic[E]):
         """
         name, current = self.upcast(type_name, data)
         try:
-            event: E = msgspec.convert(current, self._types[name])
+            event: E = msgspec.convert(current, self._types[name], strict=False)
         except msgspec.ValidationError as error:
             raise CorruptData(f"stored {name} does not fit its class: {error}") from error
         return event
@@ -104,3 +110,22 @@ class EventCodec(Generic[E]):
                 "was it stored by a newer version of this service?"
             )
         return type_name, data
+
+
+def storable(value: Any) -> Any:
+    """Return JSON-ready data with what JSONB refuses replaced (see the top of this module)."""
+    match value:
+        case dict():
+            return {_text(str(key)): storable(item) for key, item in value.items()}
+        case list() | tuple():
+            return [storable(item) for item in value]
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case str():
+            return _text(value)
+        case _:
+            return value
+
+
+def _text(text: str) -> str:
+    return _UNSTORABLE.sub("\ufffd", text)
