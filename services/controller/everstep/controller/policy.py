@@ -62,7 +62,7 @@ def next_actions(job: Job) -> tuple[Action, ...]:
     if job.phase in TERMINAL:
         if job.placement is None:
             return ()
-        return (Forget(generation=job.generation + 1, hosts=job.hosts_to_fence),)
+        return (Forget(generation=job.generation + 1, hosts=job.live_hosts),)
     if job.phase in {Phase.ABSENT, Phase.RUNNING, Phase.PAUSED}:
         return ()
     actions: list[Action] = []

@@ -72,7 +72,8 @@ class Job:
     """Everything the decider needs to know.
 
     ``placement`` is the newest decided one, of this or an earlier generation; ``fenced``,
-    ``placed``, ``restore_step`` and ``started`` are about the current generation only.
+    ``placed``, ``restore_step`` and ``started`` are about the current generation only;
+    ``hosts_to_fence`` may still run ranks of the one before.
     ``recovered_at_ms`` holds the begin of each recovery within the last hour.
     """
 
@@ -85,6 +86,7 @@ class Job:
     lost_hosts: tuple[str, ...] = ()
     from_step: int = -1
     placement: Placement | None = None
+    hosts_to_fence: tuple[str, ...] = ()
     fenced: bool = False
     placed: bool = False
     restore_step: int | None = None
@@ -96,8 +98,8 @@ class Job:
     recovered_at_ms: tuple[int, ...] = ()
 
     @property
-    def hosts_to_fence(self) -> tuple[str, ...]:
-        """Hosts that may still run older ranks and are believed to live."""
+    def live_hosts(self) -> tuple[str, ...]:
+        """Hosts of the newest placement that are not known to be lost."""
         if self.placement is None:
             return ()
         return tuple(h for h in self.placement.host_ids if h not in self.lost_hosts)
@@ -182,6 +184,7 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
     if event.cause == "recovery":
         recent = tuple(at for at in recovered if at > event.at_ms - HOUR_MS)
         recovered = (*recent, event.at_ms)
+    old_hosts = job.placement.host_ids if job.placement is not None else ()
     return replace(
         job,
         generation=event.generation,
@@ -189,7 +192,8 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
         incident_id=event.incident_id,
         lost_hosts=tuple(sorted(carried)),
         from_step=event.from_step,
-        fenced=job.placement is None,
+        hosts_to_fence=tuple(host for host in old_hosts if host not in carried),
+        fenced=not old_hosts,
         placed=False,
         restore_step=None,
         started=False,

@@ -1,0 +1,261 @@
+"""The recovery process carries on from wherever a controller was killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from tests.unit.controller.facts import JOB, SPEC, placement
+
+from everstep.controller.codec import AGGREGATE
+from everstep.controller.commands import LaunchJob, RecordProgress, RecoverJob, StopJob, Verdict
+from everstep.controller.outside import Fenced, Placed, Planned
+from everstep.controller.runner import Runner
+from everstep.controller.state import Job, Phase
+from everstep.core.decision import Rejected
+from everstep.core.errors import Unavailable
+from everstep.core.system import RandomIds, SystemClock
+from everstep.eventstore.memory import MemoryStore
+from everstep.service.handler import Handler
+from everstep.wire.v1.checkpoints_pb2 import HostHoldings
+from everstep.wire.v1.common_pb2 import (
+    OWN_MEMORY,
+    PEER_MEMORY,
+    HeldSnapshot,
+    RankRestore,
+    RestoreSource,
+)
+
+STEP = 7
+
+
+class FakeFleet:
+    """Hosts, inventory and registry that answer at once and count what they were asked."""
+
+    def __init__(self) -> None:
+        self.spares = ["h2", "h3"]
+        self.dead: set[str] = set()
+        self.hosts: list[str] = ["h0", "h1"]
+        self.calls: list[str] = []
+        self.starts: dict[tuple[str, int], tuple[int, str]] = {}
+        self.services_away = 0
+        self.refuse_place: Rejected | None = None
+
+    async def fence(
+        self, job_id: str, generation: int, host_id: str, *, graceful: bool, forget: bool
+    ) -> Fenced | None:
+        await asyncio.sleep(0)
+        self.calls.append(f"{'forget' if forget else 'fence'} {host_id} {generation}")
+        if host_id in self.dead:
+            return None
+        held = [HeldSnapshot(rank=r, step=STEP, own=True, generation=1) for r in (0, 1)]
+        return Fenced(
+            host_id=host_id,
+            address="127.0.0.1",
+            rendezvous_port=20_000 + len(self.calls),
+            holdings=HostHoldings(host_id=host_id, held=held),
+        )
+
+    async def place(self, job: Job, lost_hosts: Sequence[str]) -> Placed | Rejected:
+        await asyncio.sleep(0)
+        self.calls.append(f"place {job.generation}")
+        self._maybe_away()
+        if self.refuse_place is not None:
+            return self.refuse_place
+        for index, host in enumerate(self.hosts):
+            if host in lost_hosts:
+                if not self.spares:
+                    return Placed(placement=None, replacements=(), missing=1)
+                self.hosts[index] = self.spares.pop(0)
+        return Placed(placement=placement(*self.hosts), replacements=(), missing=0)
+
+    async def plan(
+        self, job: Job, holdings: Sequence[HostHoldings], from_step: int
+    ) -> Planned | Rejected:
+        await asyncio.sleep(0)
+        self.calls.append(f"plan {job.generation}")
+        self._maybe_away()
+        if job.generation == 1:
+            return Planned(step=-1, restores={}, passed_over=())
+        restores = {
+            rank: RankRestore(rank=rank, sources=[RestoreSource(kind=OWN_MEMORY, host_id="h0")])
+            for rank in range(4)
+        }
+        return Planned(step=STEP, restores=restores, passed_over=())
+
+    async def start(
+        self, job: Job, host_id: str, restores: Sequence[RankRestore]
+    ) -> Rejected | bool | None:
+        await asyncio.sleep(0)
+        self.calls.append(f"start {host_id} {job.generation}")
+        if host_id in self.dead:
+            return None
+        kinds = ",".join(str(r.sources[0].kind) for r in restores)
+        key = (host_id, job.generation)
+        self.starts.setdefault(key, (job.rendezvous_port, kinds))
+        return True
+
+    async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
+        self.calls.append("save")
+
+    async def restorable_steps(self, job_id: str) -> tuple[int, ...]:
+        return ()
+
+    def _maybe_away(self) -> None:
+        if self.services_away:
+            self.services_away -= 1
+            raise Unavailable("away")
+
+
+def controller(store: MemoryStore, fleet: FakeFleet) -> Runner:
+    """A freshly started controller process."""
+    return Runner(Handler(AGGREGATE, store, RandomIds()), fleet, SystemClock())
+
+
+async def state_of(store: MemoryStore) -> Job:
+    """What the store says, read by nobody who could have cached it."""
+    return await Handler(AGGREGATE, store, RandomIds()).state(f"job-{JOB}")
+
+
+async def until(store: MemoryStore, condition) -> Job:
+    """Wait for the job to be in a state."""
+    async with asyncio.timeout(20):
+        while not condition(state := await state_of(store)):
+            await asyncio.sleep(0)
+    return state
+
+
+LAUNCH = LaunchJob(job_id=JOB, spec_json=SPEC, at_ms=0)
+
+
+def lost(host: str, generation: int = 1) -> RecoverJob:
+    """The monitor's verdict on a host."""
+    return RecoverJob(
+        job_id=JOB,
+        generation=generation,
+        incident_id="i",
+        verdict=Verdict.REPLACE,
+        hosts=(host,),
+    )
+
+
+async def launched(store: MemoryStore, fleet: FakeFleet) -> Runner:
+    """A job that runs in generation 1."""
+    runner = controller(store, fleet)
+    await runner.apply(LAUNCH)
+    await until(store, lambda job: job.started)
+    await runner.apply(RecordProgress(job_id=JOB, generation=1, step=1, at_ms=0))
+    return runner
+
+
+async def test_launch_starts_every_host_at_one_rendezvous():
+    """Place, plan, start; all hosts meet at the same port."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    await launched(store, fleet)
+    assert set(fleet.starts) == {("h0", 1), ("h1", 1)}
+    assert len({port for port, _ in fleet.starts.values()}) == 1
+
+
+async def test_recovery_replaces_the_host_and_moves_sources_with_it():
+    """Ranks that stay load from their own memory, those that moved from a peer."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    runner = await launched(store, fleet)
+    await runner.apply(lost("h1"))
+    job = await until(store, lambda job: job.started)
+    assert (job.generation, job.restore_step) == (2, STEP)
+    assert fleet.starts[("h0", 2)][1] == f"{OWN_MEMORY},{OWN_MEMORY}"
+    assert fleet.starts[("h2", 2)][1] == f"{PEER_MEMORY},{PEER_MEMORY}"
+    assert not [call for call in fleet.calls if call == "fence h1 2"]
+
+
+@pytest.mark.parametrize("calls_before_kill", range(9))
+async def test_controller_killed_after_any_call_carries_on(calls_before_kill):
+    """Wherever the first controller dies, the next one finishes, and all ranks meet."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    first = await launched(store, fleet)
+    fleet.calls.clear()
+    await first.apply(lost("h1"))
+    async with asyncio.timeout(20):
+        while len(fleet.calls) < calls_before_kill and not (await state_of(store)).started:
+            await asyncio.sleep(0)
+    await first.close()
+    second = controller(store, fleet)
+    second.wake(JOB)
+    job = await until(store, lambda job: job.started)
+    assert job.generation == 2
+    ports = {fleet.starts[(host, 2)][0] for host in ("h0", "h2")}
+    assert len(ports) == 1
+    await second.close()
+
+
+async def test_two_controllers_at_once_do_no_harm():
+    """Both drive the same recovery; the stream's versions let one event of each kind through."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    first = await launched(store, fleet)
+    second = controller(store, fleet)
+    await first.apply(lost("h1"))
+    second.wake(JOB)
+    job = await until(store, lambda job: job.started)
+    assert job.generation == 2
+    events = [event.type for event in await store.load(f"job-{JOB}")]
+    assert events.count("restore_decided.v1") == 2
+    assert len({fleet.starts[(host, 2)][0] for host in ("h0", "h2")}) == 1
+    await first.close()
+    await second.close()
+
+
+async def test_host_lost_while_the_generation_comes_up_begins_the_next():
+    """A spare that dies before its start is replaced like any other."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    runner = await launched(store, fleet)
+    fleet.dead.add("h2")
+    await runner.apply(lost("h1"))
+    job = await until(store, lambda job: job.started and job.generation == 3)
+    assert job.placement is not None
+    assert job.placement.host_ids == ("h0", "h3")
+
+
+async def test_no_spare_waits_and_goes_on_when_a_host_joins():
+    """The job says that it waits, and needs no person to go on."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    fleet.spares = []
+    runner = await launched(store, fleet)
+    await runner.apply(lost("h1"))
+    await until(store, lambda job: job.phase is Phase.WAITING_FOR_HOSTS)
+    fleet.spares = ["h9"]
+    runner.wake_all()
+    job = await until(store, lambda job: job.started)
+    assert job.placement is not None
+    assert job.placement.host_ids == ("h0", "h9")
+    assert job.phase is Phase.RECOVERING
+
+
+async def test_services_that_are_away_are_asked_again():
+    """A registry or inventory that restarts delays a recovery, no more."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    runner = await launched(store, fleet)
+    fleet.services_away = 3
+    await runner.apply(lost("h1"))
+    await until(store, lambda job: job.started and job.generation == 2)
+
+
+async def test_layout_that_never_fits_fails_the_launch():
+    """The inventory's words reach the user."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    fleet.refuse_place = Rejected("does_not_fit", "needs 4 chips, there are 2")
+    runner = controller(store, fleet)
+    await runner.apply(LAUNCH)
+    job = await until(store, lambda job: job.phase is Phase.FAILED)
+    assert job.started is False
+
+
+async def test_stopped_job_is_fenced_gracefully_then_forgotten():
+    """Its hosts drop its memory at the end."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    runner = await launched(store, fleet)
+    await runner.apply(StopJob(job_id=JOB, at_ms=0))
+    await until(store, lambda job: job.phase is Phase.STOPPED)
+    async with asyncio.timeout(20):
+        while not {"forget h0 3", "forget h1 3"} <= set(fleet.calls):
+            await asyncio.sleep(0)

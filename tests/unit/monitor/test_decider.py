@@ -1,0 +1,137 @@
+"""What observations change in a job's watch."""
+
+from __future__ import annotations
+
+from tests.spec import spec
+
+from everstep.monitor.codec import AGGREGATE
+from everstep.monitor.commands import (
+    CloseHostIncident,
+    MarkJob,
+    ObserveExit,
+    ObserveProgress,
+    OpenIncident,
+)
+from everstep.monitor.events import (
+    Action,
+    ExitClass,
+    GenerationProgressed,
+    IncidentOpened,
+    IncidentRecovered,
+    JobMarked,
+    Mark,
+    RankEnded,
+    RunFinished,
+    WatchedHost,
+)
+
+WATCH = spec(AGGREGATE)
+HOSTS = (WatchedHost(host_id="h0", ranks=(0,)), WatchedHost(host_id="h1", ranks=(1,)))
+
+
+def marked(generation: int, mark: Mark, **fields: object) -> JobMarked:
+    """A mark of job j."""
+    return JobMarked(job_id="j", generation=generation, mark=mark, **fields)
+
+
+def up(generation: int) -> tuple[JobMarked, ...]:
+    """A generation that was begun and placed."""
+    return (
+        marked(generation, Mark.BEGUN, cause="launch"),
+        marked(generation, Mark.PLACED, hosts=HOSTS),
+    )
+
+
+def exit_of(rank: int, generation: int, exit_class: ExitClass) -> dict[str, object]:
+    """Fields of a rank's end."""
+    return {
+        "job_id": "j",
+        "generation": generation,
+        "rank": rank,
+        "host_id": f"h{rank}",
+        "exit_class": exit_class,
+        "step": 10,
+        "at_ms": 100 + rank,
+    }
+
+
+OPEN = {
+    "incident_id": "i1",
+    "job_id": "j",
+    "generation": 1,
+    "kind": "host_lost",
+    "hosts": ("h1",),
+    "step": 8,
+    "action": Action.REPLACE,
+    "failed_at_ms": 50,
+    "detected_at_ms": 60,
+}
+
+
+def test_exit_is_recorded_once_and_echoes_are_not():
+    """A repeated report changes nothing; a collective error is an echo."""
+    killed = exit_of(0, 1, ExitClass.KILLED)
+    given = WATCH.given(*up(1))
+    given.when(ObserveExit(**killed)).then(RankEnded(**killed))
+    given.given(RankEnded(**killed)).when(ObserveExit(**killed)).then()
+    given.when(ObserveExit(**exit_of(1, 1, ExitClass.COLLECTIVE))).then()
+
+
+def test_exit_of_another_generation_changes_nothing():
+    """Late reports speak of fenced ranks; early ones cannot exist."""
+    given = WATCH.given(*up(1), *up(2))
+    given.when(ObserveExit(**exit_of(0, 1, ExitClass.KILLED))).then()
+    given.when(ObserveExit(**exit_of(0, 3, ExitClass.KILLED))).then()
+
+
+def test_run_is_finished_when_the_last_rank_is():
+    """Not before: a rank may still fail in its last save."""
+    first, second = (exit_of(r, 1, ExitClass.FINISHED) for r in (0, 1))
+    given = WATCH.given(*up(1))
+    given.when(ObserveExit(**first)).then(RankEnded(**first))
+    given.given(RankEnded(**first)).when(ObserveExit(**second)).then(
+        RankEnded(**second), RunFinished(job_id="j", generation=1, step=10, at_ms=101)
+    )
+
+
+def test_one_incident_a_generation():
+    """A second verdict in the same generation is an echo of the first."""
+    given = WATCH.given(*up(1))
+    given.when(OpenIncident(**OPEN)).then(IncidentOpened(**OPEN))
+    given.given(IncidentOpened(**OPEN)).when(
+        OpenIncident(**{**OPEN, "incident_id": "i2", "kind": "rank_killed"})
+    ).then()
+
+
+def test_verdict_on_an_older_generation_is_dropped():
+    """A checkpoint or failure from before the restart must not strike the new ranks."""
+    WATCH.given(*up(1), *up(2)).when(OpenIncident(**OPEN)).then()
+
+
+def test_first_step_of_the_next_generation_ends_the_incident():
+    """Lost steps are those completed beyond the step that the run went on from."""
+    given = WATCH.given(*up(1), IncidentOpened(**OPEN), *up(2))
+    progress = ObserveProgress(job_id="j", generation=2, step=8, at_ms=950)
+    progressed = GenerationProgressed(job_id="j", generation=2, step=8, at_ms=950)
+    recovered = IncidentRecovered(
+        incident_id="i1", job_id="j", recovered_at_ms=950, lost_ms=900, lost_steps=1
+    )
+    given.when(progress).then(progressed, recovered)
+    given.given(progressed, recovered).when(progress).then()
+
+
+def test_watch_that_is_over_takes_nothing():
+    """After the job's end nothing can go wrong with it."""
+    given = WATCH.given(*up(1), marked(1, Mark.ENDED, cause="succeeded"))
+    given.when(OpenIncident(**OPEN)).then()
+    given.when(MarkJob(job_id="j", generation=2, mark=Mark.BEGUN)).then()
+
+
+def test_idle_host_has_one_open_incident_until_it_returns():
+    """Hosts outside jobs have a stream of their own."""
+    opened = {**OPEN, "job_id": "", "generation": 0}
+    given = WATCH.given(IncidentOpened(**opened))
+    given.when(OpenIncident(**opened)).then()
+    given.when(CloseHostIncident(host_id="h1", at_ms=80)).then(
+        IncidentRecovered(incident_id="i1", job_id="", recovered_at_ms=80, lost_ms=30, lost_steps=0)
+    )

@@ -1,0 +1,151 @@
+"""Every millisecond under exactly one cause."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep.monitor.ledger import Cause, Generation, Step, account
+
+
+def step(generation: int, number: int, completed_at_ms: int, **parts: int) -> Step:
+    """A step that took 100 ms unless told otherwise."""
+    return Step(
+        generation=generation,
+        step=number,
+        completed_at_ms=completed_at_ms,
+        **({"step_time_ms": 100} | parts),
+    )
+
+
+def nonzero(ledger) -> dict[str, int]:
+    """The causes that took time."""
+    return {cause.value: ms for cause, ms in ledger.causes.items() if ms}
+
+
+def test_ledger_of_a_recovered_run_names_each_piece():
+    """Start-up, useful steps, the redone step, detection, restart and the final save."""
+    ledger = account(
+        submitted_at_ms=0,
+        end_ms=2_100,
+        ended=True,
+        generations=[
+            Generation(
+                generation=1,
+                cause="launch",
+                begun_at_ms=0,
+                restore_step=-1,
+                failed_at_ms=850,
+                detected_at_ms=900,
+            ),
+            Generation(generation=2, cause="recovery", begun_at_ms=910, restore_step=2),
+        ],
+        steps=[
+            step(1, 1, 600),
+            step(1, 2, 700, stall_ms=10, data_wait_ms=20),
+            step(1, 3, 800),
+            step(2, 3, 1_900, step_time_ms=200),
+            step(2, 4, 2_000),
+        ],
+    )
+    assert nonzero(ledger) == {
+        "startup": 500,
+        "useful": 100 + 70 + 200 + 100,
+        "data_wait": 20,
+        "checkpoint_stall": 10 + 100,
+        "lost_work": 100 + 50,
+        "detection": 50,
+        "restart": 10 + 790,
+    }
+
+
+def test_ledger_of_a_wait_for_hosts_separates_it_from_the_restart():
+    """From the shortage to the placement nobody could have done better."""
+    ledger = account(
+        submitted_at_ms=0,
+        end_ms=1_000,
+        generations=[
+            Generation(generation=1, cause="launch", begun_at_ms=0, restore_step=-1),
+            Generation(
+                generation=2,
+                cause="recovery",
+                begun_at_ms=200,
+                short_at_ms=250,
+                placed_at_ms=650,
+                restore_step=1,
+            ),
+        ],
+        steps=[step(1, 1, 200), step(2, 2, 900)],
+    )
+    assert nonzero(ledger) == {
+        "startup": 100,
+        "useful": 100 + 100 + 100,
+        "restart": 50 + 150,
+        "waiting_for_hosts": 400,
+    }
+
+
+def test_ledger_of_a_pause_is_paused():
+    """The time between pause and resume is a person's."""
+    ledger = account(
+        submitted_at_ms=0,
+        end_ms=1_000,
+        generations=[
+            Generation(generation=1, cause="launch", begun_at_ms=0, restore_step=-1),
+            Generation(generation=2, cause="pause", begun_at_ms=300, paused_at_ms=350),
+            Generation(generation=3, cause="resume", begun_at_ms=800, restore_step=1),
+        ],
+        steps=[step(1, 1, 300), step(3, 2, 1_000)],
+    )
+    assert nonzero(ledger) == {
+        "startup": 200,
+        "useful": 200,
+        "restart": 50 + 100,
+        "paused": 450,
+    }
+
+
+TIMES = st.integers(min_value=0, max_value=5_000)
+MAYBE = st.none() | TIMES
+
+
+@given(
+    end_ms=TIMES,
+    generations=st.lists(
+        st.builds(
+            Generation,
+            generation=st.integers(1, 5),
+            cause=st.sampled_from(["launch", "recovery", "restart", "resume", "pause"]),
+            begun_at_ms=TIMES,
+            short_at_ms=MAYBE,
+            placed_at_ms=MAYBE,
+            restore_step=st.none() | st.integers(-1, 9),
+            failed_at_ms=MAYBE,
+            detected_at_ms=MAYBE,
+            paused_at_ms=MAYBE,
+        ),
+        max_size=5,
+        unique_by=lambda g: g.generation,
+    ),
+    steps=st.lists(
+        st.builds(
+            Step,
+            generation=st.integers(1, 5),
+            step=st.integers(1, 9),
+            completed_at_ms=TIMES,
+            stall_ms=st.integers(0, 300),
+            data_wait_ms=st.integers(0, 300),
+            step_time_ms=st.integers(0, 300),
+        ),
+        max_size=20,
+    ),
+    ended=st.booleans(),
+)
+def test_ledger_of_any_history_sums_to_the_wall_time(end_ms, generations, steps, ended):
+    """However strange the history, no millisecond is lost or counted twice."""
+    ledger = account(
+        submitted_at_ms=0, end_ms=end_ms, generations=generations, steps=steps, ended=ended
+    )
+    assert sum(ledger.causes.values()) == ledger.wall_ms == end_ms
+    assert all(ms >= 0 for ms in ledger.causes.values())
+    assert set(ledger.causes) == set(Cause)
