@@ -152,27 +152,30 @@ def _seat(
 ) -> list[tuple[Host, tuple[int, ...]]]:
     """Put cells on as few of the pod's hosts as will do, neighbours together."""
     seats = []
-    for host in _choose(len(cells), hosts, tp):
-        room = host.chips // tp
+    for host, room in _choose(len(cells), hosts, tp):
         mine, cells = cells[:room], cells[room:]
         seats.append((host, tuple(cell * tp + i for cell in mine for i in range(tp))))
     assert not cells, "the pod was given more cells than it has room for"
     return seats
 
 
-def _choose(count: int, hosts: Sequence[Host], tp: int) -> list[Host]:
-    """Take large hosts while they are filled, then the smallest one that holds the rest."""
-    chosen, rest = [], []
-    for host in sorted(hosts, key=lambda host: (-(host.chips // tp), host.host_id)):
-        if 0 < host.chips // tp <= count:
-            chosen.append(host)
-            count -= host.chips // tp
-        else:
-            rest.append(host)
-    if count:
-        fits = [host for host in rest if host.chips // tp >= count]
-        chosen.append(min(fits, key=lambda host: (host.chips, host.host_id)))
-    return sorted(chosen, key=lambda host: host.host_id)
+def _choose(count: int, hosts: Sequence[Host], tp: int) -> list[tuple[Host, int]]:
+    """Take the largest hosts whole, then the smallest one that holds the rest.
+
+    Returns:
+        Hosts by id, each with how many cells it takes.
+    """
+    chosen = []
+    largest_first = sorted(hosts, key=lambda host: (-(host.chips // tp), host.host_id))
+    for i, host in enumerate(largest_first):
+        room = host.chips // tp
+        if room >= count:
+            fits = [other for other in largest_first[i:] if other.chips // tp >= count]
+            chosen.append((min(fits, key=lambda fit: (fit.chips, fit.host_id)), count))
+            break
+        chosen.append((host, room))
+        count -= room
+    return sorted(chosen, key=lambda taken: taken[0].host_id)
 
 
 def _pairing_seat(host: Host, ranks: tuple[int, ...], layout: Layout) -> Seat:

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import pytest
+from tests.unit.host_inventory.fleet import FLEET_SPEC, after, fleet_of, join, joined, place
+
+from everstep.host_inventory.commands import CordonHost, CountErrors, LeaveHost, UncordonHost
+from everstep.host_inventory.decider import HEARD_RECENTLY_MS
+from everstep.host_inventory.events import (
+    HostCordoned,
+    HostErrorsCounted,
+    HostLeft,
+    HostUncordoned,
+)
+from everstep.host_inventory.state import ErrorCount, HostState
+
+CORDON = CordonHost(host_id="h1", reason="probe", incident_id="i1", at_ms=20)
+CORDONED = HostCordoned(host_id="h1", reason="probe", incident_id="i1", at_ms=20)
+ONE = FLEET_SPEC.given(joined(join("h1")))
+SERVING = after(ONE, place())
+
+
+def test_join_of_a_new_host_makes_a_spare():
+    """A host that has joined is free for work."""
+    FLEET_SPEC.when(join("h1")).then(joined(join("h1")))
+    assert fleet_of(ONE).hosts["h1"].state is HostState.SPARE
+
+
+def test_join_repeated_later_decides_nothing():
+    """The same agent telling the same facts again is already so, at any time."""
+    ONE.when(join("h1", at_ms=99)).then()
+
+
+def test_rejoin_of_a_new_agent_keeps_what_the_host_is():
+    """A restarted agent gets its host back as it was: cordoned, and in its job."""
+    again = join("h1", epoch="e2", at_ms=30)
+    given = after(SERVING, CORDON, again)
+    host = fleet_of(given).hosts["h1"]
+    assert (host.agent_epoch, host.state, host.job_id) == ("e2", HostState.CORDONED, "job")
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (join("h.1"), "bad_host_id"),
+        (join(""), "bad_host_id"),
+        (join("h" * 65), "bad_host_id"),
+        (join("h1", chips=0), "bad_chips"),
+        (join("h1", chips=-1), "bad_chips"),
+    ],
+)
+def test_join_with_bad_facts_is_refused(command, why):
+    """Ids go into subjects and paths, and a host without chips carries nothing."""
+    FLEET_SPEC.when(command).then_rejected(why)
+
+
+def test_join_from_elsewhere_while_the_old_agent_was_heard_is_refused():
+    """Two machines under one id: the one that works keeps it."""
+    other = join("h1", address="10.0.0.9", epoch="e2", at_ms=9_000, heard_ms=8_999)
+    SERVING.when(other).then_rejected("host_id_in_use")
+
+
+def test_join_from_elsewhere_after_silence_is_a_move():
+    """A host whose old agent has been silent for long enough has moved."""
+    at_ms = 9_000 + HEARD_RECENTLY_MS + 1
+    moved = join("h1", address="10.0.0.9", epoch="e2", at_ms=at_ms, heard_ms=9_000)
+    SERVING.when(moved).then(joined(moved))
+
+
+def test_join_from_elsewhere_of_a_free_host_is_a_move():
+    """Nothing can be confused while the host serves no job."""
+    moved = join("h1", address="10.0.0.9", epoch="e2", at_ms=2, heard_ms=2)
+    ONE.when(moved).then(joined(moved))
+
+
+def test_join_older_than_the_newest_is_refused():
+    """A delayed message of the previous agent must not bring its facts back."""
+    given = after(ONE, join("h1", epoch="e2", at_ms=30))
+    given.when(join("h1", epoch="e1", at_ms=29)).then_rejected("stale_join")
+
+
+def test_cordon_takes_a_host_out_once():
+    """The second cordon decides nothing, whatever its reason."""
+    ONE.when(CORDON).then(CORDONED)
+    given = ONE.given(CORDONED)
+    assert fleet_of(given).hosts["h1"].state is HostState.CORDONED
+    given.when(CORDON).then()
+    given.when(CordonHost(host_id="h1", reason="else", incident_id="i2", at_ms=21)).then()
+
+
+def test_incident_redelivered_after_uncordon_does_not_cordon_again():
+    """One incident cordons a host once: a person's uncordon stands against a late duplicate."""
+    given = after(ONE.given(CORDONED), UncordonHost(host_id="h1", at_ms=30))
+    given.when(CORDON).then()
+    late = CordonHost(host_id="h1", reason="probe", incident_id="", at_ms=29)
+    given.when(late).then()
+    new = CordonHost(host_id="h1", reason="probe", incident_id="i2", at_ms=31)
+    given.when(new).then(HostCordoned(host_id="h1", reason="probe", incident_id="i2", at_ms=31))
+
+
+def test_uncordon_frees_the_host_once():
+    """An uncordoned host is what it was before."""
+    uncordon = UncordonHost(host_id="h1", at_ms=30)
+    given = ONE.given(CORDONED)
+    given.when(uncordon).then(HostUncordoned(host_id="h1", at_ms=30))
+    given.given(HostUncordoned(host_id="h1", at_ms=30)).when(uncordon).then()
+    assert fleet_of(after(given, uncordon)).hosts["h1"].state is HostState.SPARE
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        CORDON,
+        UncordonHost(host_id="h1", at_ms=1),
+        CountErrors(host_id="h1", kind="ecc", count=1, at_ms=1),
+    ],
+)
+def test_command_to_an_unknown_host_is_refused(command):
+    """A typo in an id is told, not swallowed."""
+    FLEET_SPEC.when(command).then_rejected("unknown_host")
+
+
+def test_host_that_serves_a_job_cannot_leave():
+    """Leaving is refused while ranks run there."""
+    SERVING.when(LeaveHost(host_id="h1", at_ms=20)).then_rejected("host_in_use")
+
+
+def test_host_that_left_is_gone_and_comes_back_cordoned():
+    """Leaving and joining again is no way around a cordon."""
+    leave = LeaveHost(host_id="h1", at_ms=30)
+    given = ONE.given(CORDONED)
+    given.when(leave).then(HostLeft(host_id="h1", at_ms=30))
+    gone = after(given, leave)
+    assert fleet_of(gone).hosts["h1"].state is HostState.LEFT
+    gone.when(leave).then()
+    back = after(gone, join("h1", epoch="e2", at_ms=40))
+    assert fleet_of(back).hosts["h1"].state is HostState.CORDONED
+
+
+def test_unknown_host_has_left_already():
+    """Leaving before a join was ever seen is already so."""
+    FLEET_SPEC.when(LeaveHost(host_id="h1", at_ms=1)).then()
+
+
+def test_errors_add_up_by_kind_and_repeated_reports_count_once():
+    """A report is known by its time: only later ones add."""
+    first = CountErrors(host_id="h1", kind="ecc", count=2, at_ms=10)
+    ONE.when(first).then(HostErrorsCounted(host_id="h1", kind="ecc", count=2, at_ms=10))
+    given = after(ONE, first)
+    given.when(first).then()
+    more = (
+        CountErrors(host_id="h1", kind="ecc", count=3, at_ms=11),
+        CountErrors(host_id="h1", kind="a", count=1, at_ms=5),
+    )
+    assert fleet_of(after(given, *more)).hosts["h1"].errors == (
+        ErrorCount(kind="a", count=1, at_ms=5),
+        ErrorCount(kind="ecc", count=5, at_ms=11),
+    )
+
+
+def test_errors_without_a_count_are_refused():
+    """No errors are no report."""
+    ONE.when(CountErrors(host_id="h1", kind="ecc", count=0, at_ms=1)).then_rejected("bad_count")
