@@ -83,9 +83,18 @@ class View(Protocol):
 class Follower:
     """One job's state as it changes."""
 
-    def __init__(self, source: Source, job_id: str) -> None:
+    def __init__(
+        self,
+        source: Source,
+        job_id: str,
+        *,
+        poll_s: float = POLL_S,
+        silence_s_max: float = SILENCE_S_MAX,
+    ) -> None:
         self._source = source
         self._job_id = job_id
+        self._poll_s = poll_s
+        self._silence_s_max = silence_s_max
         self._seen: Seen | None = None
 
     def look(self) -> Seen:
@@ -124,7 +133,7 @@ class Follower:
         """Show the job until it ends; return it.
 
         Raises:
-            Unavailable: nobody answered for ``SILENCE_S_MAX``.
+            Unavailable: nobody answered for ``silence_s_max``.
         """
         silent_since_s: float | None = None
         while True:
@@ -137,15 +146,15 @@ class Follower:
                 silent_since_s = None
             elif silent_since_s is None:
                 silent_since_s = time.monotonic()
-            elif time.monotonic() - silent_since_s > SILENCE_S_MAX:
+            elif time.monotonic() - silent_since_s > self._silence_s_max:
                 raise Unavailable(seen.trouble)
-            time.sleep(POLL_S)
+            time.sleep(self._poll_s)
 
     def _wait_last_step(self, seen: Seen, view: View) -> None:
         deadline_s = time.monotonic() + METRICS_GRACE_S
         while time.monotonic() < deadline_s:
             if seen.last is None or seen.last["step"] >= seen.job["step"]:
                 return
-            time.sleep(POLL_S)
+            time.sleep(self._poll_s)
             seen = self.look()
             view.show(seen)

@@ -153,24 +153,22 @@ def _print_placement(job: dict[str, Any]) -> None:
 
 
 def _print_recoveries(job: dict[str, Any]) -> None:
-    rows = []
     for recovery in job.get("recoveries", []):
-        sources = recovery["sources"]
-        stages = ", ".join(f"{name} {duration(ms)}" for name, ms in recovery["stages_ms"].items())
-        came_from = ", ".join(f"{n} {name}" for name, n in sources.items() if n)
-        rows.append(
-            [
-                recovery["generation"],
-                recovery["cause"],
-                ", ".join(recovery["lost_hosts"]),
-                ", ".join(recovery["replacements"]),
-                recovery["restore_step"],
-                came_from,
-                stages,
-            ]
-        )
-    columns = ["generation", "cause", "lost", "replaced by", "from step", "state from", "stages"]
-    print_table(columns, rows, empty="")
+        OUT.print(_recovery_line(recovery), markup=False)
+
+
+def _recovery_line(recovery: dict[str, Any]) -> str:
+    lost, new = ", ".join(recovery["lost_hosts"]), ", ".join(recovery["replacements"])
+    sources = ", ".join(f"{count} {name}" for name, count in recovery["sources"].items() if count)
+    step = recovery["restore_step"]
+    parts = [
+        recovery["cause"],
+        f"lost {lost}" if lost else "",
+        f"replaced by {new}" if new else "",
+        f"from step {step} ({sources})" if sources else "",
+        *(f"{name} {duration(ms)}" for name, ms in recovery["stages_ms"].items()),
+    ]
+    return f"generation {recovery['generation']}: {', '.join(part for part in parts if part)}"
 
 
 def _print_goodput(goodput: dict[str, Any]) -> None:

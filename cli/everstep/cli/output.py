@@ -11,7 +11,10 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-OUT: Final = Console(highlight=False, soft_wrap=True)
+PIPE_WIDTH: Final = 1_000  # wider than any row: what is not read on a screen is never folded
+OUT: Final = Console(
+    highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH
+)
 ERR: Final = Console(stderr=True, highlight=False, soft_wrap=True)
 
 PHASE_STYLES: Final[Mapping[str, str]] = {
@@ -42,8 +45,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty:
         OUT.print(empty)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for column in columns:  # the last one takes what is left, folded
+        table.add_column(column, overflow="fold", no_wrap=column != columns[-1])
     for row in rows:
         table.add_row(*(styled(str("" if cell is None else cell)) for cell in row))
     OUT.print(table)

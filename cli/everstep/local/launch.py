@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,7 @@ UP_TIMEOUT_S: Final = (
 )
 GROW_TIMEOUT_S: Final = 120.0
 DOWN_TIMEOUT_S: Final = 60.0  # servers get 8 s each to end by themselves
+SUPERVISOR: Final = (sys.executable, "-m", "everstep.local.supervisor")
 WIPED: Final = (
     "stack.json",
     "supervisor.sock",
@@ -103,14 +104,26 @@ def order(paths: StatePaths, request: dict[str, Any], *, timeout_s: float = 60.0
     return control.ask(paths.socket, request, timeout_s=timeout_s)
 
 
-def up(paths: StatePaths, plan: Plan, progress: Progress) -> UpResult:
+def up(
+    paths: StatePaths,
+    plan: Plan,
+    progress: Progress,
+    *,
+    supervisor: Sequence[str] = SUPERVISOR,
+) -> UpResult:
     """Bring the stack up and wait until it can be used; grow one that is up already.
+
+    Args:
+        paths: where.
+        plan: how many hosts; what runs already is never taken away.
+        progress: is told the supervisor's status now and then.
+        supervisor: the command that runs it, without ``--state DIR``.
 
     Raises:
         EverstepError: it does not come up; the message says which part and where its log is.
     """
     paths.create()
-    with _only_us(paths):
+    with only_us(paths):
         if running_stack(paths) is not None:
             _wait_running(paths, progress)
             request = {"command": "grow", "hosts": plan.hosts, "spares": plan.spares}
@@ -121,7 +134,7 @@ def up(paths: StatePaths, plan: Plan, progress: Progress) -> UpResult:
         if before is not None:
             cleanup.sweep(paths, before)
         save_stack(paths, _new_stack(paths, plan, before))
-        _start_supervisor(paths)
+        _start_supervisor(paths, supervisor)
         try:
             _wait_running(paths, progress)
         except EverstepError:
@@ -139,7 +152,7 @@ def down(paths: StatePaths, *, wipe: bool) -> bool:
     """
     if not paths.root.exists():
         return False
-    with _only_us(paths):
+    with only_us(paths):
         found = _stop(paths)
         if wipe:
             for name in WIPED:
@@ -185,11 +198,11 @@ def _new_stack(paths: StatePaths, plan: Plan, before: Stack | None) -> Stack:
     )
 
 
-def _start_supervisor(paths: StatePaths) -> None:
+def _start_supervisor(paths: StatePaths, command: Sequence[str]) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
     with paths.log("supervisor").open("ab") as log:
         subprocess.Popen(
-            [sys.executable, "-m", "everstep.local.supervisor", "--state", str(paths.root)],
+            [*command, "--state", str(paths.root)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -218,7 +231,8 @@ def _wait_running(paths: StatePaths, progress: Progress) -> None:
 
 
 @contextlib.contextmanager
-def _only_us(paths: StatePaths) -> Iterator[None]:
+def only_us(paths: StatePaths) -> Iterator[None]:
+    """Hold the lock of starts and stops. Raises Unavailable when somebody else does."""
     with paths.lock.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,225 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+SPEC = """
+name: tiny
+entry: everstep.models.pretrain:main
+layout: {pp: 2, dp_shard: 2, tp: 2}
+steps: 3
+data: {path: corpus, sequence_tokens: 8, global_batch: 4}
+"""
+JOB = {
+    "job_id": "tiny-1", "name": "tiny", "phase": "succeeded", "generation": 2, "step": 3,
+    "steps": 3, "world_size": 8, "layout": {"pp": 2, "dp_replicate": 1, "dp_shard": 2, "tp": 2},
+    "placement": {"hosts": [{"host_id": "h1", "ranks": [0, 1], "replica_host_id": "h4"}]},
+    "restore_step": 2, "detail": "", "why": "", "submitted_at_ms": 1_000, "ended_at_ms": 9_000,
+    "recoveries": [{
+        "generation": 2, "cause": "recovery", "incident_id": "i1", "lost_hosts": ["h2"],
+        "replacements": ["h5"], "from_step": -1, "restore_step": 2,
+        "sources": {"own_memory": 6, "peer_memory": 2, "object_store": 0}, "begun_at_ms": 5_000,
+        "stages_ms": {"fence": 40, "place": 30, "plan": 20, "start": 100, "first_step": 2_000},
+        "running_at_ms": 7_160,
+    }],
+}  # fmt: skip
+POINT = {
+    "step": 3, "generation": 2, "loss": 5.25, "grad_norm": 1.0, "tokens": 32, "step_time_ms": 10,
+    "completed_at_ms": 8_000, "data_wait_ms": 0, "stall_ms": 0, "health": "ok", "redone": False,
+}  # fmt: skip
+INCIDENT = {
+    "incident_id": "i1", "job_id": "tiny-1", "step": 2, "kind": "host_lost", "ranks": [2, 3],
+    "hosts": ["h2"], "action": "REPLACE", "reason": "no answer to probes", "detail": "",
+    "failed_at_ms": 4_000, "detected_at_ms": 4_400, "recovered_at_ms": 7_160, "lost_ms": 3_160,
+    "lost_steps": 1,
+}  # fmt: skip
+GOODPUT = {"wall_ms": 8_000, "causes": {"useful": 4_000, "restart": 4_000}}
+
+
+def everstep(*arguments, cwd=None):
+    """Run the command as a person would."""
+    return subprocess.run(
+        [sys.executable, "-m", "everstep.cli", *arguments],
+        capture_output=True, text=True, timeout=60, check=False, cwd=cwd,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def job(services):
+    """A job that has run and recovered once."""
+    services.on("POST", "/v1/jobs", {"job_id": "tiny-1"}, 201)
+    services.on("GET", "/v1/jobs", {"jobs": [JOB]})
+    services.on("GET", "/v1/jobs/tiny-1", JOB)
+    services.on("GET", "/v1/jobs/tiny-1/metrics", {"points": [POINT]})
+    services.on("GET", "/v1/jobs/tiny-1/goodput", GOODPUT)
+    services.on("GET", "/v1/incidents", {"incidents": [INCIDENT]})
+    return services
+
+
+def test_run_that_succeeds_exits_with_0_and_tells_the_last_step(job, tmp_path):
+    """The exit code is the verdict; `cwd` reaches the ranks as an absolute path."""
+    (tmp_path / "job.yaml").write_text(SPEC)
+    done = everstep("run", "job.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "step 3/3  loss 5.2500" in done.stdout
+    assert "incident host_lost at step 2 (hosts h2 ranks 2-3): recovered" in done.stdout
+    (_, _, body) = next(one for one in job.asked if one[:2] == ("POST", "/v1/jobs"))
+    assert body["spec"]["cwd"] == str(tmp_path)
+    assert body["spec"]["layout"]["dp_shard"] == 2
+
+
+@pytest.mark.parametrize(("phase", "code"), [("failed", 1), ("stopped", 3)])
+def test_run_that_does_not_succeed_exits_with_its_own_code(job, tmp_path, phase, code):
+    """A script can tell failure from a stop by a person."""
+    detail = "rank 3 raised ValueError: no"
+    job.on("GET", "/v1/jobs/tiny-1", {**JOB, "phase": phase, "detail": detail, "why": "user_error"})
+    (tmp_path / "job.yaml").write_text(SPEC)
+    done = everstep("run", str(tmp_path / "job.yaml"))
+    assert done.returncode == code
+    assert ("job tiny-1 failed (user_error): " + detail in done.stderr) == (phase == "failed")
+
+
+def test_run_detached_prints_how_to_follow(job, tmp_path):
+    """--detach returns at once; nothing is asked of the monitor."""
+    (tmp_path / "job.yaml").write_text(SPEC)
+    done = everstep("run", str(tmp_path / "job.yaml"), "--detach")
+    assert (done.returncode, done.stdout) == (
+        0, "job tiny-1 is launched; follow it with `everstep attach tiny-1`\n",
+    )  # fmt: skip
+    assert [path for _, path, _ in job.asked] == ["/v1/jobs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("steps: [", "is not valid YAML"),
+        ("just words", "holds no job spec"),
+        (SPEC.replace("steps: 3", "steps: 0"), "steps: Input should be greater than or equal to 1"),
+        (
+            SPEC.replace("global_batch: 4", "global_batch: 3"),
+            "data.global_batch 3 is not a multiple",
+        ),
+        (SPEC + "colour: red", "colour: Extra inputs are not permitted"),
+        (SPEC.replace("models.pretrain:main", "models pretrain"), "neither module:function nor"),
+    ],
+)
+def test_run_of_a_wrong_spec_is_one_sentence_and_nothing_is_launched(job, tmp_path, text, told):
+    """What is wrong is said before anything is asked of the cluster."""
+    (tmp_path / "job.yaml").write_text(text)
+    done = everstep("run", str(tmp_path / "job.yaml"))
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert job.asked == []
+
+
+def test_run_of_a_missing_file_says_so():
+    """The commonest mistake of all."""
+    done = everstep("run", "nowhere.yaml")
+    assert (done.returncode, done.stderr) == (
+        1, "error: cannot read nowhere.yaml: No such file or directory\n",
+    )  # fmt: skip
+
+
+def test_refusal_of_the_controller_is_told_as_it_is(services, tmp_path):
+    """The service's own sentence, a non-zero exit, no traceback."""
+    services.refuse("POST", "/v1/jobs", 422, "the layout needs 8 chips; all hosts have 6")
+    (tmp_path / "job.yaml").write_text(SPEC)
+    done = everstep("run", str(tmp_path / "job.yaml"))
+    assert (done.returncode, done.stderr) == (
+        1, "error: the layout needs 8 chips; all hosts have 6\n",
+    )  # fmt: skip
+
+
+def test_debug_shows_the_traceback_as_well(services):
+    """For those who mend us."""
+    done = everstep("--debug", "jobs", "show", "ghost")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "error: no /v1/jobs/ghost" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "body", "shown"),
+    [
+        (["jobs"], "/v1/jobs", {"jobs": [JOB]}, "tiny-1"),
+        (["incidents"], "/v1/incidents", {"incidents": [INCIDENT]}, "host_lost"),
+        (["hosts"], "/v1/hosts", {"hosts": [{"host_id": "h1", "state": "spare"}]}, "spare"),
+        (
+            ["checkpoints", "--job", "tiny-1"], "/v1/checkpoints",
+            {"checkpoints": [{"job_id": "tiny-1", "step": 2, "generation": 1, "bytes": 4096}]},
+            "4.0 KiB",
+        ),
+    ],
+)  # fmt: skip
+def test_listing_prints_a_table_for_people_and_json_for_programs(
+    services, command, path, body, shown
+):
+    """Every listing takes --json and prints exactly what the service said."""
+    services.on("GET", path, body)
+    people, programs = everstep(*command), everstep(*command, "--json")
+    assert (people.returncode, programs.returncode) == (0, 0), people.stderr + programs.stderr
+    assert json.loads(programs.stdout) == next(iter(body.values()))
+    assert shown in people.stdout
+
+
+@pytest.mark.parametrize("command", ["jobs", "incidents", "hosts", "checkpoints"])
+def test_empty_listing_is_a_sentence(services, command):
+    """An empty table explains nothing."""
+    services.on("GET", f"/v1/{command}", {command: []})
+    done = everstep(command)
+    assert done.returncode == 0
+    assert done.stdout.startswith("no ")
+
+
+def test_jobs_show_tells_placement_recovery_and_goodput(job):
+    """One page on one job."""
+    done = everstep("jobs", "show", "tiny-1")
+    assert done.returncode == 0, done.stderr
+    for part in (
+        "pp 2 x dp_shard 2 x tp 2 (8 ranks)", "h4", "6 own_memory, 2 peer_memory",
+        "fence 40 ms", "first_step 2.0 s", "50.0 %",
+    ):  # fmt: skip
+        assert part in done.stdout
+    both = json.loads(everstep("jobs", "show", "tiny-1", "--json").stdout)
+    assert both == {**JOB, "goodput": GOODPUT}
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "body"),
+    [
+        (["jobs", "pause", "j"], "/v1/jobs/j/pause", {}),
+        (["jobs", "restart", "j", "--from-step", "4"], "/v1/jobs/j/restart", {"from_step": 4}),
+        (["hosts", "cordon", "h3", "--reason", "fan"], "/v1/hosts/h3/cordon", {"reason": "fan"}),
+        (["hosts", "uncordon", "h3"], "/v1/hosts/h3/uncordon", {}),
+    ],
+)
+def test_steering_commands_ask_for_exactly_that(services, command, path, body):
+    """One request, and a sentence on what happens now."""
+    services.on("POST", path, {}, 202)
+    done = everstep(*command)
+    assert done.returncode == 0, done.stderr
+    assert services.asked == [("POST", path, body)]
+    assert command[2] in done.stdout
+
+
+def test_commands_without_a_stack_say_how_to_start_one(tmp_path):
+    """Whatever is asked first, the answer is the next step."""
+    for command in (["status"], ["jobs"], ["events"], ["kill", "host", "h1"]):
+        done = everstep("--state", str(tmp_path / "none"), *command)
+        assert (done.returncode, done.stderr) == (
+            1, "error: no stack here: run `everstep up`\n",
+        )  # fmt: skip
+
+
+def test_command_line_never_imports_torch(tmp_path):
+    """A control-plane machine has none, and its import would take seconds."""
+    code = (
+        "import sys, everstep.cli.app, everstep.cli.demo_command\n"
+        "print([m for m in ('torch', 'numpy', 'fastapi', 'sqlalchemy') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
