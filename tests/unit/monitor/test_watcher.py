@@ -1,0 +1,170 @@
+"""The watch loop: one incident for one failure, whatever order the signs come in."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from everstep.core.system import RandomIds
+from everstep.eventstore.memory import MemoryStore
+from everstep.monitor.codec import AGGREGATE, CODEC
+from everstep.monitor.commands import MarkJob, ObserveExit
+from everstep.monitor.detectors.root_cause import Limits, Probe
+from everstep.monitor.events import ExitClass, IncidentOpened, Mark, WatchedHost
+from everstep.monitor.watcher import Watcher
+from everstep.service.handler import Handler
+
+HOSTS = tuple(WatchedHost(host_id=f"h{i}", ranks=(2 * i, 2 * i + 1)) for i in range(3))
+
+
+class Stage:
+    """A watcher, its clock, and hosts that can be dead."""
+
+    def __init__(self, store: MemoryStore | None = None, at_ms: int = 1_000_000) -> None:
+        self.at_ms = at_ms
+        self.dead: set[str] = set()
+        self.connected = True
+        self.store = store or MemoryStore(clock=self)
+        handler = Handler(AGGREGATE, self.store, RandomIds())
+        self.watcher = Watcher(
+            handler, self.probe, lambda: self.connected, self, RandomIds(), Limits()
+        )
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+    def monotonic_ms(self) -> float:
+        return float(self.at_ms)
+
+    async def probe(self, host_id: str) -> Probe:
+        return Probe.NO_RESPONDERS if host_id in self.dead else Probe.ANSWERED
+
+    async def tick(self, passed_ms: int) -> None:
+        """Let time pass in small steps, hosts that live speaking all along."""
+        for _ in range(passed_ms // 100):
+            self.at_ms += 100
+            for host in HOSTS:
+                if host.host_id not in self.dead and self.connected:
+                    self.watcher.heard(host.host_id)
+            await self.watcher.tick()
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+    async def incidents(self) -> list[IncidentOpened]:
+        """Every incident opened so far."""
+        events = await self.store.read_all(after_position=0, limit=1_000)
+        facts = [CODEC.decode(event.type, event.data) for event in events]
+        return [fact for fact in facts if isinstance(fact, IncidentOpened)]
+
+
+@pytest.fixture
+async def stage() -> Stage:
+    """A job that runs in generation 1, seen for long enough to be judged."""
+    stage = Stage()
+    for mark, fields in ((Mark.BEGUN, {"cause": "launch"}), (Mark.PLACED, {"hosts": HOSTS})):
+        await stage.watcher.mark(MarkJob(job_id="j", generation=1, mark=mark, **fields))
+    await stage.tick(4_000)
+    for host in HOSTS:
+        await stage.watcher.stepped("j", 1, host.host_id, 5)
+    return stage
+
+
+def echo(rank: int, generation: int = 1) -> ObserveExit:
+    """A collective error on a rank."""
+    return ObserveExit(
+        job_id="j",
+        generation=generation,
+        rank=rank,
+        host_id=f"h{rank // 2}",
+        exit_class=ExitClass.COLLECTIVE,
+        at_ms=1,
+    )
+
+
+def killed(rank: int, generation: int = 1) -> ObserveExit:
+    """A rank ended by a signal."""
+    return ObserveExit(
+        job_id="j",
+        generation=generation,
+        rank=rank,
+        host_id=f"h{rank // 2}",
+        exit_class=ExitClass.KILLED,
+        signal=9,
+        step=5,
+        at_ms=1,
+    )
+
+
+async def test_dead_host_among_echoes_is_one_incident(stage):
+    """Four ranks cry, one host is gone, one incident names it."""
+    stage.dead.add("h2")
+    for rank in range(4):
+        await stage.watcher.echoed(echo(rank))
+    await stage.tick(200)
+    (incident,) = await stage.incidents()
+    assert (incident.kind, incident.hosts, incident.ranks) == ("host_lost", ("h2",), (4, 5))
+    await stage.tick(5_000)
+    assert len(await stage.incidents()) == 1
+
+
+async def test_echo_before_the_root_waits_for_it(stage):
+    """A killed rank's report may come after its echoes."""
+    await stage.watcher.echoed(echo(0))
+    await stage.tick(300)
+    await stage.watcher.exited(killed(2))
+    await stage.tick(200)
+    (incident,) = await stage.incidents()
+    assert (incident.kind, incident.ranks, incident.hosts) == ("rank_killed", (2,), ("h1",))
+
+
+async def test_reports_of_an_older_generation_strike_nobody(stage):
+    """A detector's state is fenced by generation."""
+    await stage.watcher.echoed(echo(0))
+    for mark, fields in ((Mark.BEGUN, {"cause": "restart"}), (Mark.PLACED, {"hosts": HOSTS})):
+        await stage.watcher.mark(MarkJob(job_id="j", generation=2, mark=mark, **fields))
+    await stage.watcher.exited(killed(2, generation=1))
+    await stage.watcher.echoed(echo(1, generation=1))
+    await stage.tick(3_000)
+    assert await stage.incidents() == []
+
+
+async def test_bus_outage_condemns_nobody(stage):
+    """Everybody is silent while the bus is away; afterwards everybody is heard afresh."""
+    stage.connected = False
+    await stage.tick(10_000)
+    assert stage.watcher.blind == "the bus is away"
+    stage.connected = True
+    await stage.tick(6_000)
+    assert stage.watcher.blind == ""
+    assert await stage.incidents() == []
+
+
+async def test_own_pause_condemns_nobody(stage):
+    """A monitor that was stopped for 20 s distrusts its own clock."""
+    stage.at_ms += 20_000
+    await stage.tick(100)
+    assert stage.watcher.blind
+    await stage.tick(4_000)
+    assert await stage.incidents() == []
+
+
+async def test_idle_host_that_falls_silent_is_an_incident_of_its_own(stage):
+    """A dead spare is found before it is needed."""
+    stage.watcher.heard("spare")
+    stage.dead.add("spare")
+    await stage.tick(5_000)
+    (incident,) = await stage.incidents()
+    assert (incident.job_id, incident.hosts, incident.kind) == ("", ("spare",), "host_lost")
+
+
+async def test_watch_adopted_by_a_new_monitor_judges_what_comes(stage):
+    """A monitor that was killed loses volatile evidence only."""
+    second = Stage(stage.store, stage.at_ms)
+    await second.watcher.adopt("j")
+    await second.tick(4_000)
+    second.dead.add("h0")
+    await second.watcher.echoed(echo(3))
+    await second.tick(300)
+    (incident,) = await second.incidents()
+    assert incident.hosts == ("h0",)
