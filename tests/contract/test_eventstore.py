@@ -8,12 +8,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.clocks import ManualClock
 
 from everstep.core.errors import Conflict
 from everstep.core.ports import Consumed, EventStore, NewEvent, Projection, StoredEvent
 from everstep.eventstore.memory import MemoryStore
 from everstep.eventstore.postgres import PostgresStore
-from tests.clocks import ManualClock
 
 OpenStore = Callable[..., AbstractAsyncContextManager[EventStore]]
 
@@ -38,17 +38,20 @@ def open_store(request: pytest.FixtureRequest) -> OpenStore:
 
 @pytest.fixture
 async def store(open_store: OpenStore) -> AsyncIterator[EventStore]:
+    """An empty store."""
     async with open_store() as opened:
         yield opened
 
 
 def new(event_id: str, **data: Any) -> NewEvent:
+    """An event to append."""
     return NewEvent(
         event_id=event_id, type="thing_happened.v1", data=data, metadata={"traceparent": event_id}
     )
 
 
 def ids(events: list[StoredEvent]) -> list[str]:
+    """Which events these are."""
     return [event.event_id for event in events]
 
 

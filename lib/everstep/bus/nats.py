@@ -1,15 +1,62 @@
-"""The bus on NATS."""
+"""The bus on NATS.
+
+Connects in the background and reconnects forever: no caller ever sees a closed connection, only
+``Unavailable``. While the server is away, plain publishing goes into a bounded buffer and is
+dropped when that is full, so that it neither blocks nor raises: heartbeats and metrics are told
+again anyway, and what must be told uses ``publish_durable``, whose caller learns that it was not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any, Final
 
-from everstep.core.ports import Receive, Reply, Subscription
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+
+from everstep.bus.durable import DurableConsumer, ensure_streams
+from everstep.bus.failures import failure, failure_in
+from everstep.bus.guard import Failed, attempt
+from everstep.bus.streams import stream_of
+from everstep.bus.tracing import incoming, outgoing
+from everstep.core.errors import InvalidInput, NoResponders, Unavailable
+from everstep.core.ports import Message, Receive, Reply, Subscription
+
+RECONNECT_WAIT_S: Final = 0.25  # a restarted server is found again within a recovery's budget
+CONNECT_TIMEOUT_S: Final = 2.0
+# A server that is gone without a word (its machine lost) is noticed after two unanswered pings.
+PING_INTERVAL_S: Final = 3
+PINGS_OUTSTANDING_MAX: Final = 2
+PENDING_BYTES_MAX: Final = 2 * 1024 * 1024  # minutes of one host's metrics
+FLUSH_TIMEOUT_S: Final = 1.0  # a stuck connection holds a publisher up no longer than this
+DURABLE_TIMEOUT_S: Final = 3.0  # a store takes milliseconds; the caller retries
+HANDLERS_MAX: Final = 256  # requests in work at once, of each served subject; more wait in line
+
+_log = logging.getLogger(__name__)
 
 
 class NatsBus:
-    """Implements ``core.ports.Bus``; connects in the background and reconnects forever."""
+    """Implements ``core.ports.Bus``."""
+
+    def __init__(self, url: str, *, name: str) -> None:
+        """Use ``open``."""
+        self._url = url
+        self._name = name
+        self._client = Client()
+        self._connected = asyncio.Event()
+        self._connecting: asyncio.Task[None] | None = None
+        self._setting_up: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._last_error = ""
+        self._subscribed: set[_Subscribed] = set()
+        self._consumers: set[DurableConsumer] = set()
 
     @classmethod
     @asynccontextmanager
@@ -19,27 +66,44 @@ class NatsBus:
         Does not wait for the server: publishing works at once (kept for a while, then dropped),
         while ``subscribe``, ``serve`` and ``consume`` wait for the first connection.
         """
-        raise NotImplementedError
-        yield
+        bus = cls(url, name=name)
+        bus._connecting = asyncio.create_task(bus._connect(), name="connect to NATS")
+        try:
+            yield bus
+        finally:
+            await bus._close()
 
     @property
     def connected(self) -> bool:
         """Whether the server is reachable now."""
-        raise NotImplementedError
+        return bool(self._client.is_connected)
 
     async def wait_connected(self) -> None:
         """Return when connected and the durable streams exist."""
-        raise NotImplementedError
+        await self._ready.wait()
 
     async def publish(
         self, subject: str, data: bytes, *, headers: Mapping[str, str] | None = None
     ) -> None:
         """Send to whoever listens now; lost when nobody does."""
-        raise NotImplementedError
+        if not self._connected.is_set():
+            return
+        try:
+            await self._client.publish(subject, data, headers=outgoing(headers) or None)
+        except nats.errors.MaxPayloadError:
+            raise _too_large(subject, data) from None
+        except (nats.errors.OutboundBufferLimitError, nats.errors.ConnectionClosedError):
+            self._note("the buffer is full: messages are dropped until NATS is back")
 
     async def subscribe(self, subject: str, receive: Receive, *, queue: str = "") -> Subscription:
         """Deliver each message to ``receive``, one after the other."""
-        raise NotImplementedError
+
+        async def deliver(raw: Msg) -> None:
+            message = _message(raw)
+            with incoming("receive", message.subject, message.headers):
+                await attempt(receive(message), _log, f"receiver of {message.subject}")
+
+        return await self._listen(subject, queue, deliver)
 
     async def request(
         self,
@@ -50,11 +114,37 @@ class NatsBus:
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
         """Ask and wait for one answer. Raises NoResponders, Unavailable."""
-        raise NotImplementedError
+        answer = _message(await self._request(subject, data, timeout_s, outgoing(headers)))
+        error = failure_in(subject, answer.headers, answer.data)
+        if error is not None:
+            raise error
+        return answer.data
 
     async def serve(self, subject: str, reply: Reply, *, queue: str = "") -> Subscription:
-        """Answer requests, concurrently."""
-        raise NotImplementedError
+        """Answer requests, at most ``HANDLERS_MAX`` at a time."""
+        slots = asyncio.Semaphore(HANDLERS_MAX)
+        in_work: set[asyncio.Task[None]] = set()
+
+        async def answer(raw: Msg) -> None:
+            message = _message(raw)
+            with incoming("serve", message.subject, message.headers):
+                result = await attempt(reply(message), _log, f"handler of {message.subject}")
+            if not isinstance(result, Failed) and len(result) > self._client.max_payload:
+                result = Failed(_too_large(subject, result))
+            if raw.reply and isinstance(result, Failed):
+                headers, text = failure(result.error)
+                await self.publish(raw.reply, text, headers=headers)
+            elif raw.reply and not isinstance(result, Failed):
+                await self.publish(raw.reply, result)
+
+        async def deliver(raw: Msg) -> None:
+            await slots.acquire()
+            task = asyncio.create_task(answer(raw), name=f"serve {raw.subject}")
+            in_work.add(task)
+            task.add_done_callback(in_work.discard)
+            task.add_done_callback(lambda _: slots.release())
+
+        return await self._listen(subject, queue, deliver, in_work)
 
     async def publish_durable(
         self,
@@ -65,8 +155,147 @@ class NatsBus:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Store in the subject's stream and wait for the server's word. Raises Unavailable."""
-        raise NotImplementedError
+        stream = stream_of(subject)
+        carried = {**outgoing(headers), "Nats-Msg-Id": message_id}
+        if not self.connected:  # not into the buffer: the caller keeps it, in order
+            raise Unavailable(f"{subject} was not stored: NATS is away")
+        try:
+            await self._client.jetstream(timeout=DURABLE_TIMEOUT_S).publish(
+                subject, data, stream=stream.name, headers=carried
+            )
+        except nats.errors.MaxPayloadError:
+            raise _too_large(subject, data) from None
+        except (nats.errors.Error, nats.js.errors.Error, OSError) as error:
+            raise Unavailable(f"{subject} was not stored for certain: {error!r}") from error
 
     async def consume(self, subject: str, receive: Receive, *, durable: str) -> Subscription:
         """Deliver stored messages in order, at least once, from where ``durable`` left off."""
-        raise NotImplementedError
+        await self.wait_connected()
+        consumer = DurableConsumer(self._client, subject, receive, durable=durable)
+        await consumer.start()
+        self._consumers.add(consumer)
+        return consumer
+
+    async def _request(
+        self, subject: str, data: bytes, timeout_s: float, headers: Mapping[str, str]
+    ) -> Msg:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._connected.wait()
+                return await self._client.request(
+                    subject, data, timeout=timeout_s, headers=dict(headers) or None
+                )
+        except nats.errors.MaxPayloadError:
+            raise _too_large(subject, data) from None
+        except nats.errors.NoRespondersError:
+            raise NoResponders(f"nobody serves {subject}") from None
+        except (TimeoutError, nats.errors.TimeoutError):
+            raise Unavailable(f"{subject} did not answer within {timeout_s} s") from None
+        except (nats.errors.Error, OSError) as error:
+            raise Unavailable(f"{subject} could not be asked: {error!r}") from error
+
+    async def _listen(
+        self,
+        subject: str,
+        queue: str,
+        deliver: Callable[[Msg], Awaitable[None]],
+        in_work: set[asyncio.Task[None]] | None = None,
+    ) -> Subscription:
+        await self._connected.wait()
+        raw = await self._client.subscribe(subject, queue=queue, cb=deliver)
+        subscribed = _Subscribed(raw, in_work if in_work is not None else set())
+        self._subscribed.add(subscribed)
+        await self._settle()
+        return subscribed
+
+    async def _connect(self) -> None:
+        times: dict[str, Any] = {  # annotated as int there, used as float
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "reconnect_time_wait": RECONNECT_WAIT_S,
+        }
+        await self._client.connect(
+            self._url,
+            **times,
+            name=self._name,
+            max_reconnect_attempts=-1,
+            ping_interval=PING_INTERVAL_S,
+            max_outstanding_pings=PINGS_OUTSTANDING_MAX,
+            pending_size=PENDING_BYTES_MAX,
+            flush_timeout=FLUSH_TIMEOUT_S,
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_connected,
+        )
+        await self._on_connected()
+
+    async def _on_connected(self) -> None:
+        self._last_error = ""
+        _log.info("connected to NATS as %s", self._name)
+        if self._setting_up is not None:
+            self._setting_up.cancel()
+        # Also after a reconnection: the server may have come back with an empty disk.
+        self._setting_up = asyncio.create_task(self._set_up(), name="set up streams")
+        self._connected.set()
+        for consumer in self._consumers:
+            consumer.reconnected()
+
+    async def _set_up(self) -> None:
+        await ensure_streams(self._client)
+        self._ready.set()
+
+    async def _on_disconnected(self) -> None:
+        self._ready.clear()
+        self._note("connection to NATS lost: reconnecting")
+
+    async def _on_error(self, error: Exception) -> None:
+        self._note(f"NATS: {error!r}")
+
+    def _note(self, text: str) -> None:
+        """Log what is new; while the server is away the same error comes with every attempt."""
+        if text != self._last_error:
+            self._last_error = text
+            _log.warning("%s", text)
+
+    async def _settle(self) -> None:
+        """Return when the server has taken what was sent; away is fine: it is sent again."""
+        with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+            await asyncio.wait_for(self._client.flush(), FLUSH_TIMEOUT_S)
+
+    async def _close(self) -> None:
+        await asyncio.gather(
+            *(consumer.close() for consumer in self._consumers),
+            *(subscribed.close() for subscribed in self._subscribed),
+        )
+        tasks = [task for task in (self._connecting, self._setting_up) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.connected:
+            await self._settle()
+        if self._connected.is_set():
+            await self._client.close()
+
+
+class _Subscribed:
+    """A running plain subscription."""
+
+    def __init__(self, raw: NatsSubscription, in_work: set[asyncio.Task[None]]) -> None:
+        self._raw: NatsSubscription | None = raw
+        self._in_work = in_work
+
+    async def close(self) -> None:
+        """Stop delivering; what is in work is finished."""
+        if self._raw is not None:
+            with contextlib.suppress(nats.errors.Error):
+                await self._raw.unsubscribe()
+            self._raw = None
+        if self._in_work:
+            await asyncio.wait(set(self._in_work))
+
+
+def _message(raw: Msg) -> Message:
+    return Message(subject=raw.subject, data=raw.data, headers=raw.headers or {})
+
+
+def _too_large(subject: str, data: bytes) -> InvalidInput:
+    return InvalidInput(f"{subject}: {len(data)} bytes are more than the NATS server takes")
