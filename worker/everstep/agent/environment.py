@@ -71,5 +71,5 @@ def rank_environment(
     if interface:
         environment.setdefault("GLOO_SOCKET_IFNAME", interface)
     if seek_position >= 0:
-        environment["EVERSTEP_SEEK"] = str(seek_position)
+        environment["EVERSTEP_SEEK_POSITION"] = str(seek_position)
     return environment

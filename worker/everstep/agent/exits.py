@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal as signals
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class ExitClass(StrEnum):
@@ -22,6 +23,19 @@ class ExitClass(StrEnum):
     COLLECTIVE = "COLLECTIVE"
     BAD_ENTRY_POINT = "BAD_ENTRY_POINT"
     RESTORE_FAILED = "RESTORE_FAILED"
+
+
+# What ranks exit with, so that the class is known even if the last words were lost. Above what
+# interpreters (1, 2), shells (126 and up) and sysexits.h (64 to 78) use.
+EXIT_CODES: Final = {
+    ExitClass.FINISHED: 0,
+    ExitClass.STOPPED: 40,
+    ExitClass.USER_ERROR: 41,
+    ExitClass.COLLECTIVE: 42,
+    ExitClass.BAD_ENTRY_POINT: 43,
+    ExitClass.RESTORE_FAILED: 44,
+}
+_CLASS_OF_CODE: Final = {code: exit_class for exit_class, code in EXIT_CODES.items()}
 
 
 class Intent(StrEnum):
@@ -78,10 +92,11 @@ def merge(status: Status, words: LastWords | None, intent: Intent, log_tail: str
         return _ending(status, ExitClass.STOPPED, f"{how} while it was asked to stop", "")
     if status.signal:
         return _ending(status, ExitClass.KILLED, f"ended by {signal_name(status.signal)}", log_tail)
-    if status.exit_code == 0:
-        return _ending(status, ExitClass.FINISHED, "", "")
+    exit_class = _CLASS_OF_CODE.get(status.exit_code, ExitClass.USER_ERROR)
+    if exit_class in {ExitClass.FINISHED, ExitClass.STOPPED}:
+        return _ending(status, exit_class, "", "")
     error = f"exited with code {status.exit_code} without a word; its log ends as shown"
-    return _ending(status, ExitClass.USER_ERROR, error, log_tail)
+    return _ending(status, exit_class, error, log_tail)
 
 
 def signal_name(number: int) -> str:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from everstep.agent.runs import JobRun, RankRun
 from everstep.core.errors import Unavailable
 from everstep.core.ports import Bus
+from everstep.core.system import Clock
 from everstep.service.commands import host_subject
 from everstep.wire.v1.agents_pb2 import RankReport
 
@@ -32,19 +35,21 @@ class Reports:
         self._subject = host_subject(host_id, "report")
         self._wake = asyncio.Event()
         directory.mkdir(parents=True, exist_ok=True)
-        self._pending = sorted(directory.glob("*.report"))
-        self._next = 1 + max((int(path.stem) for path in self._pending), default=0)
+        found = sorted(directory.glob("*.report"))
+        self._pending = deque((path, path.read_bytes()) for path in found)
+        self._next = 1 + max((int(path.stem) for path in found), default=0)
 
     def add(self, report: RankReport) -> None:
         """Keep a report and send it as soon as possible."""
         path = self._directory / f"{self._next:012d}.report"
         self._next += 1
         temporary = path.with_suffix(".new")
-        temporary.write_bytes(report.SerializeToString())
+        data = report.SerializeToString()
+        temporary.write_bytes(data)
         temporary.replace(path)
-        self._pending.append(path)
+        self._pending.append((path, data))
         if len(self._pending) > REPORTS_MAX:
-            oldest = self._pending.pop(0)
+            oldest, _ = self._pending.popleft()
             log.error("the bus is away and %d reports wait: %s dropped", REPORTS_MAX, oldest.name)
             oldest.unlink(missing_ok=True)
         self._wake.set()
@@ -58,16 +63,15 @@ class Reports:
         """Send for ever."""
         while True:
             while self._pending:
-                path = self._pending[0]
-                await self._send(bus, path)
-                if self._pending and self._pending[0] == path:
-                    self._pending.pop(0)
-                path.unlink(missing_ok=True)
+                path, data = self._pending[0]
+                await self._send(bus, data)
+                if self._pending and self._pending[0][0] == path:  # not dropped meanwhile
+                    self._pending.popleft()
+                _remove(path)
             await self._wake.wait()
             self._wake.clear()
 
-    async def _send(self, bus: Bus, path: Path) -> None:
-        data = path.read_bytes()
+    async def _send(self, bus: Bus, data: bytes) -> None:
         report_id = RankReport.FromString(data).report_id
         while True:
             try:
@@ -77,3 +81,42 @@ class Reports:
                 await asyncio.sleep(RETRY_S)
             else:
                 return
+
+
+class RankReporter:
+    """Makes reports about ranks; their ids follow from what they report."""
+
+    def __init__(self, reports: Reports, host_id: str, agent_epoch: str, clock: Clock) -> None:
+        self._reports = reports
+        self._host_id = host_id
+        self._agent_epoch = agent_epoch
+        self._clock = clock
+
+    def report(self, run: JobRun, rank: RankRun, kind: str, **fields: Any) -> None:
+        """Report something of a rank.
+
+        Args:
+            run: the rank's generation.
+            rank: whom it is about.
+            kind: a name of ``ReportKind``.
+            fields: any other fields of the message; ``at_ms`` is now unless given.
+        """
+        fields.setdefault("at_ms", self._clock.now_ms())
+        name = f"{run.job_id}.{run.generation}.{rank.rank}.{rank.pid}"
+        self._reports.add(
+            RankReport(
+                report_id=f"{self._host_id}.{name}.{kind.lower()}",
+                host_id=self._host_id,
+                agent_epoch=self._agent_epoch,
+                job_id=run.job_id,
+                generation=run.generation,
+                rank=rank.rank,
+                kind=kind,
+                step=rank.last_step,
+                **fields,
+            )
+        )
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)

@@ -19,6 +19,8 @@ from everstep.agent.exits import Intent, LastWords
 from everstep.core.placement import HostPlacement, Placement
 from everstep.memory.control import Control
 
+RankKey = tuple[str, int, int]  # job, generation, rank
+
 
 class SourceKind(StrEnum):
     """Spelled as ``SourceKind`` in common.proto."""
@@ -107,13 +109,14 @@ class RankRun:
     """A rank of this host in one generation."""
 
     rank: int
-    chip: int
     control: Control
     pid: int = 0
     answer: Answer | None = None
     last_step: int = -1
     words: LastWords | None = None
     intent: Intent = Intent.RUN
+    exit_seen: bool = False  # the kernel's word is here; the last words may still be on their way
+    snapshots_count: int = 0  # taken in this generation
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -129,6 +132,8 @@ class JobRun:
     start: Start
     seek_position: int
     ranks: dict[int, RankRun]
+    log_dir: Path
+    tidied: bool = False  # what an earlier placement left here is removed
 
     @property
     def job_id(self) -> str:
@@ -140,6 +145,14 @@ class JobRun:
         """Which."""
         return self.start.generation
 
+    def key(self, rank: RankRun) -> RankKey:
+        """Return the name of one of its ranks."""
+        return (self.job_id, self.generation, rank.rank)
+
+    def log_path(self, rank: RankRun) -> Path:
+        """Return where one of its ranks writes what it prints."""
+        return self.log_dir / f"rank-{rank.rank}.log"
+
     @property
     def alive(self) -> list[RankRun]:
         """Ranks that have not ended, in order."""
@@ -149,6 +162,16 @@ class JobRun:
     def last_step(self) -> int:
         """Return the newest step that all of this host's ranks have completed, -1 for none."""
         return min((rank.last_step for rank in self.ranks.values()), default=-1)
+
+    async def wait_gone(self, timeout_s: float) -> bool:
+        """Wait until every rank has ended; False when one has not in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                for rank in self.ranks.values():
+                    await rank.gone.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def record(self) -> RunRecord:
         """Return what to store."""
@@ -160,6 +183,46 @@ class JobRun:
                 for _, one in sorted(self.ranks.items())
             ),
         )
+
+
+class Runs:
+    """The newest run of each job on this host, and its file."""
+
+    def __init__(self, files: RunFiles) -> None:
+        self.files = files
+        self._runs: dict[str, JobRun] = {}
+
+    def add(self, run: JobRun) -> None:
+        """Put a run in the place of its job's older one."""
+        self._runs[run.job_id] = run
+        self.files.save(run)
+
+    def get(self, job_id: str) -> JobRun | None:
+        """Return a job's run."""
+        return self._runs.get(job_id)
+
+    def all(self) -> list[JobRun]:
+        """Return every run, by job."""
+        return [run for _, run in sorted(self._runs.items())]
+
+    def find(self, key: RankKey) -> tuple[JobRun, RankRun] | None:
+        """Return a rank of a current generation; None for an older one's or a stranger."""
+        job_id, generation, number = key
+        run = self._runs.get(job_id)
+        rank = run.ranks.get(number) if run is not None else None
+        if run is None or rank is None or run.generation != generation:
+            return None
+        return run, rank
+
+    def save(self, run: JobRun) -> None:
+        """Store what has changed, unless a newer generation has taken the place."""
+        if self._runs.get(run.job_id) is run:
+            self.files.save(run)
+
+    def forget(self, job_id: str) -> None:
+        """Drop a job."""
+        self._runs.pop(job_id, None)
+        self.files.delete(job_id)
 
 
 class RunFiles:
@@ -186,6 +249,25 @@ class RunFiles:
     def delete(self, job_id: str) -> None:
         """Forget a job."""
         self._path(job_id).unlink(missing_ok=True)
+        self._seek_path(job_id).unlink(missing_ok=True)
+
+    def save_seek(self, job_id: str, generation: int, position: int) -> None:
+        """Keep where the next start should begin; only the newest counts."""
+        self._seek_path(job_id).write_bytes(msgspec.json.encode((generation, position)))
+
+    def take_seek(self, job_id: str, generation: int) -> int:
+        """Return where a start of ``generation`` should begin, -1 for where its step says."""
+        path = self._seek_path(job_id)
+        if not path.exists():
+            return -1
+        asked, position = msgspec.json.decode(path.read_bytes(), type=tuple[int, int])
+        if generation < asked:
+            return -1
+        path.unlink()
+        return position
+
+    def _seek_path(self, job_id: str) -> Path:
+        return self._directory / f"{job_id}.seek"
 
     def _path(self, job_id: str) -> Path:
         return self._directory / f"{job_id}.json"

@@ -125,9 +125,9 @@ class ForkServer:
         self._agent = connection
         self._selector.register(connection, selectors.EVENT_READ)
         self._tell({"kind": "warm", "pid": os.getpid()})
-        self._tell_ranks()
         for ended in self._exits.values():
             self._tell({"kind": "exit", **asdict(ended)})
+        self._tell_ranks()  # last: whoever is in neither list is not ours
 
     def _drop_agent(self) -> None:
         if self._agent is not None:

@@ -1,0 +1,256 @@
+"""Answers what the control plane asks of this host.
+
+Every command may come twice, late, or from a controller that has been replaced: all are idempotent,
+and one of an older generation than the host is fenced at is refused as ``stale_generation``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import msgspec
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtoMessage
+
+from everstep.agent.forks import ForkServer
+from everstep.agent.membership import HostFacts, running_jobs
+from everstep.agent.ports import PortChooser
+from everstep.agent.restore import Restorer
+from everstep.agent.runs import RankRestore, Runs, Start
+from everstep.agent.steps import held_message
+from everstep.agent.store import HostMemory
+from everstep.agent.supervisor import Supervisor
+from everstep.core.errors import InvalidInput
+from everstep.core.ids import is_valid_id
+from everstep.core.ports import Bus, Message, Subscription
+from everstep.core.spec import parse_spec_json
+from everstep.service.commands import host_subject
+from everstep.wire.codec import from_wire
+from everstep.wire.v1.agents_pb2 import (
+    ProbeHost,
+    ProbeHostReply,
+    RestoreRanks,
+    SaveRanks,
+    SeekRanks,
+    StartRanks,
+    StopRanks,
+    StopRanksReply,
+)
+from everstep.wire.v1.common_pb2 import CommandReply, HeldSnapshot, Outcome
+
+log = logging.getLogger(__name__)
+
+Q = TypeVar("Q", bound=ProtoMessage)
+ACCEPTED: Final = Outcome(accepted=True)
+
+
+class HostCommands:
+    """The command answers of one host."""
+
+    def __init__(
+        self,
+        *,
+        facts: HostFacts,
+        runs: Runs,
+        supervisor: Supervisor,
+        memory: HostMemory,
+        restorer: Restorer,
+        forks: ForkServer,
+        ports: PortChooser,
+    ) -> None:
+        self._facts = facts
+        self._runs = runs
+        self._supervisor = supervisor
+        self._memory = memory
+        self._restorer = restorer
+        self._forks = forks
+        self._ports = ports
+
+    async def serve(self, bus: Bus) -> list[Subscription]:
+        """Begin to answer; waits for the bus."""
+        subscriptions = []
+        for name, kind, refuse, answer in (
+            ("start", StartRanks, _refused, self.start),
+            ("stop", StopRanks, _stop_refused, self.stop),
+            ("save", SaveRanks, _refused, self.save),
+            ("restore", RestoreRanks, _refused, self.restore),
+            ("seek", SeekRanks, _refused, self.seek),
+            ("probe", ProbeHost, _probe_refused, self.probe),
+        ):
+            subject = host_subject(self._facts.host_id, f"cmd.{name}")
+            reply = _decoding(name, kind, refuse, answer)  # type: ignore[arg-type]  # each row fits itself
+            subscriptions.append(await bus.serve(subject, reply))
+        return subscriptions
+
+    async def start(self, command: StartRanks) -> CommandReply:
+        """Fork this host's ranks; answers as soon as the forks are asked for."""
+        try:
+            start = from_wire(command, Start)
+            parse_spec_json(start.spec_json)
+        except (msgspec.ValidationError, InvalidInput) as error:
+            return _refused("invalid_command", str(error))
+        refusal = self._unfit(start) or self._stale(start.job_id, start.generation)
+        if refusal is not None:
+            return refusal
+        running = self._runs.get(start.job_id)
+        if running is not None and running.generation < start.generation and running.alive:
+            await self._supervisor.fence(start.job_id, start.generation)
+            refusal = self._stale(start.job_id, start.generation)  # while we waited
+            if refusal is not None:
+                return refusal
+            running = self._runs.get(start.job_id)
+        if running is None or running.generation < start.generation:
+            self._memory.raise_fence(start.job_id, start.generation)
+            seek = self._runs.files.take_seek(start.job_id, start.generation)
+            self._supervisor.start(start, seek)
+        return CommandReply(outcome=ACCEPTED)
+
+    async def stop(self, command: StopRanks) -> StopRanksReply:
+        """Fence the host and say what it holds; nothing is written after the answer.
+
+        Ranks of older generations are killed. Those of ``generation`` itself end only when the stop
+        is graceful or the job is to be forgotten.
+        """
+        job_id, generation = command.job_id, command.generation
+        if not is_valid_id(job_id):
+            return _stop_refused("invalid_command", f"{job_id!r} is not a job id")
+        refusal = self._stale(job_id, generation)
+        if refusal is not None:
+            return StopRanksReply(outcome=refusal.outcome, host_id=self._facts.host_id)
+        ended = True
+        if command.graceful:
+            ended = await self._supervisor.stop_gracefully(job_id, generation)
+        below = generation + 1 if command.forget else generation
+        ended = await self._supervisor.fence(job_id, below) and ended
+        if not ended:
+            return _stop_refused(
+                "not_ended", f"a rank or writer of job {job_id} on {self._facts.host_id} hangs"
+            )
+        if command.forget:
+            await self._supervisor.forget(job_id, generation)
+        return StopRanksReply(
+            outcome=ACCEPTED,
+            host_id=self._facts.host_id,
+            held=self._held(job_id),
+            rendezvous_port=self._ports.choose(),
+            address=self._facts.address,
+        )
+
+    async def save(self, command: SaveRanks) -> CommandReply:
+        """Ask the ranks for a durable checkpoint."""
+        refusal = self._stale(command.job_id, command.generation)
+        if refusal is not None:
+            return refusal
+        if not self._supervisor.ask(command.job_id, command.generation, "save"):
+            return _refused(
+                "not_running",
+                f"generation {command.generation} of job {command.job_id} does not run on "
+                f"{self._facts.host_id}",
+            )
+        return CommandReply(outcome=ACCEPTED)
+
+    async def restore(self, command: RestoreRanks) -> CommandReply:
+        """Bring snapshots here ahead of a start; answers when they are, or cannot be."""
+        job_id, generation = command.job_id, command.generation
+        refusal = self._stale(job_id, generation)
+        if refusal is not None:
+            return refusal
+        running = self._runs.get(job_id)
+        if running is not None and running.alive:
+            return _refused(
+                "running", f"generation {running.generation} of job {job_id} writes these slots"
+            )
+        plans = [from_wire(one, RankRestore) for one in command.restores]
+        answers = await asyncio.gather(
+            *(self._restorer.restore(job_id, generation, command.step, plan) for plan in plans)
+        )
+        problems = [
+            text for one in answers if one.kind == "restore_failed" for text in one.problems
+        ]
+        if problems:
+            return _refused("restore_failed", "; ".join(problems))
+        return CommandReply(outcome=ACCEPTED)
+
+    async def seek(self, command: SeekRanks) -> CommandReply:
+        """Let the next start begin at another data position."""
+        refusal = self._stale(command.job_id, command.generation)
+        if refusal is not None:
+            return refusal
+        self._runs.files.save_seek(command.job_id, command.generation, command.position)
+        return CommandReply(outcome=ACCEPTED)
+
+    async def probe(self, command: ProbeHost) -> ProbeHostReply:
+        """Say that the host is there and what runs on it."""
+        held = [one for job_id in self._memory.jobs() for one in self._held(job_id)]
+        return ProbeHostReply(
+            outcome=ACCEPTED,
+            host_id=self._facts.host_id,
+            nonce=command.nonce,
+            agent_epoch=self._facts.agent_epoch,
+            jobs=running_jobs(self._runs.all()),
+            held=held,
+            fork_server_warm=self._forks.warm,
+        )
+
+    def _held(self, job_id: str) -> list[HeldSnapshot]:
+        return [held_message(one) for one in self._memory.held(job_id)]
+
+    def _unfit(self, start: Start) -> CommandReply | None:
+        if not is_valid_id(start.job_id):
+            return _refused("invalid_command", f"{start.job_id!r} is not a job id")
+        host = start.host(self._facts.host_id)
+        if host is None:
+            return _refused("not_placed", f"{self._facts.host_id} is not in the placement")
+        if len(host.ranks) > self._facts.chips:
+            return _refused(
+                "too_many_ranks",
+                f"{self._facts.host_id} has {self._facts.chips} chips, got ranks {host.ranks}",
+            )
+        return None
+
+    def _stale(self, job_id: str, generation: int) -> CommandReply | None:
+        running = self._runs.get(job_id)
+        lowest = max(self._memory.fence(job_id), running.generation if running else -1)
+        if generation >= lowest:
+            return None
+        return _refused(
+            "stale_generation",
+            f"{self._facts.host_id} is at generation {lowest} of job {job_id}; "
+            f"got generation {generation}",
+        )
+
+
+def _decoding(
+    name: str,
+    kind: type[Q],
+    refuse: Callable[[str, str], ProtoMessage],
+    answer: Callable[[Q], Awaitable[ProtoMessage]],
+) -> Callable[[Message], Awaitable[bytes]]:
+    async def reply(message: Message) -> bytes:
+        try:
+            command = kind.FromString(message.data)
+        except DecodeError as error:
+            refusal = refuse("invalid_command", f"cmd.{name}: {error}")
+            return refusal.SerializeToString()
+        answered = await answer(command)
+        outcome: Outcome = answered.outcome  # type: ignore[attr-defined]  # every reply has one
+        if not outcome.accepted:
+            log.warning("cmd.%s refused: %s: %s", name, outcome.why, outcome.detail)
+        return answered.SerializeToString()
+
+    return reply
+
+
+def _refused(why: str, detail: str) -> CommandReply:
+    return CommandReply(outcome=Outcome(accepted=False, why=why, detail=detail))
+
+
+def _stop_refused(why: str, detail: str) -> StopRanksReply:
+    return StopRanksReply(outcome=Outcome(accepted=False, why=why, detail=detail))
+
+
+def _probe_refused(why: str, detail: str) -> ProbeHostReply:
+    return ProbeHostReply(outcome=Outcome(accepted=False, why=why, detail=detail))

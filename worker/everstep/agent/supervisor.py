@@ -1,0 +1,245 @@
+"""Starts, stops and fences the runs of this host, for the control plane or after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal as signals
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Final
+
+from everstep.agent import processes
+from everstep.agent.endings import KILL_S_MAX, Spawn
+from everstep.agent.environment import rank_environment
+from everstep.agent.exits import Intent
+from everstep.agent.forks import Fork, ForkServer
+from everstep.agent.membership import HostFacts
+from everstep.agent.ranks import RankChannel
+from everstep.agent.replication import Replicator
+from everstep.agent.reports import RankReporter
+from everstep.agent.restore import Restorer
+from everstep.agent.runs import Answer, JobRun, RankRestore, RankRun, RunRecord, Runs, Start
+from everstep.agent.steps import StepMessages
+from everstep.agent.store import HostMemory
+from everstep.agent.upload import Uploads
+from everstep.core.spec import parse_spec_json
+from everstep.memory import layout
+from everstep.memory.control import Control
+
+log = logging.getLogger(__name__)
+
+STOP_S_MAX: Final = 60.0  # to agree on a step, snapshot and leave; then they are killed
+
+
+class Supervisor:
+    """The runs of one host."""
+
+    def __init__(
+        self,
+        *,
+        facts: HostFacts,
+        runs: Runs,
+        memory: HostMemory,
+        forks: ForkServer,
+        channel: RankChannel,
+        restorer: Restorer,
+        replicator: Replicator,
+        uploads: Uploads,
+        steps: StepMessages,
+        reporter: RankReporter,
+        executor: Executor,
+        spawn: Spawn,
+    ) -> None:
+        self._facts = facts
+        self._runs = runs
+        self._memory = memory
+        self._forks = forks
+        self._channel = channel
+        self._restorer = restorer
+        self._replicator = replicator
+        self._uploads = uploads
+        self._steps = steps
+        self._reporter = reporter
+        self._executor = executor
+        self._spawn = spawn
+
+    def start(self, start: Start, seek_position: int) -> None:
+        """Begin a generation; the host must be in its placement and fenced at it."""
+        host = start.host(self._facts.host_id)
+        assert host is not None
+        self._memory.forget_after(start.job_id, start.restore_step)
+        ranks: dict[int, RankRun] = {}
+        for rank in host.ranks:
+            control = self._control(start.job_id, rank)
+            control.reset(replication_off=start.host(host.replica_host_id) is None)
+            ranks[rank] = RankRun(rank=rank, control=control)
+        run = self._run(start, seek_position, ranks)
+        self._runs.add(run)
+        self._begin(run)
+
+    def adopt(self, record: RunRecord) -> None:
+        """Go on with what an earlier agent of this host had started."""
+        start = record.start
+        ranks: dict[int, RankRun] = {}
+        for one in record.ranks:
+            control = self._control(start.job_id, one.rank)
+            rank = RankRun(rank=one.rank, control=control, pid=one.pid, answer=one.answer)
+            if one.ended:
+                rank.gone.set()
+            if start.generation < self._memory.fence(start.job_id):
+                rank.intent = Intent.KILL  # the earlier agent ended before it was reaped
+            ranks[one.rank] = rank
+        run = self._run(start, record.seek_position, ranks)
+        self._runs.add(run)
+        self._begin(run)
+        for rank in run.alive:
+            self._replicator.newest_changed(run.job_id, rank.rank)
+            if rank.control.durable_busy:
+                self._uploads.add(run.job_id, run.generation, rank, frozenset(run.ranks))
+
+    def ask(self, job_id: str, generation: int, what: str) -> bool:
+        """Ask a generation's ranks to ``save`` or ``stop``; False when none of it runs here."""
+        run = self._runs.get(job_id)
+        if run is None or run.generation != generation or not run.alive:
+            return False
+        for rank in run.alive:
+            if what == "stop":
+                rank.intent = Intent.STOP
+            self._channel.ask(run.key(rank), what)
+        return True
+
+    async def stop_gracefully(self, job_id: str, generation: int) -> bool:
+        """Let the ranks of this and older generations agree on a last step, then kill the rest.
+
+        Returns:
+            False when one could not be killed either.
+        """
+        run = self._runs.get(job_id)
+        if run is None or run.generation > generation:
+            return True
+        self.ask(job_id, run.generation, "stop")
+        if await run.wait_gone(STOP_S_MAX):
+            return True
+        log.warning("ranks of job %s did not stop in %d s: killed", job_id, STOP_S_MAX)
+        return await self._kill(run)
+
+    async def fence(self, job_id: str, below: int) -> bool:
+        """End everything of generations below ``below`` and see that nothing writes any more.
+
+        Returns:
+            False when a process or a writer could not be ended in time.
+        """
+        self._memory.raise_fence(job_id, below)
+        self._replicator.end(job_id, below)
+        self._restorer.end(job_id, below)
+        self._uploads.end(job_id, below)
+        run = self._runs.get(job_id)
+        reaped = True
+        if run is not None and run.generation < below:
+            self._steps.flush(job_id)
+            for rank in run.alive:
+                rank.intent = Intent.KILL
+            reaped = await self._kill(run)
+        loop = asyncio.get_running_loop()
+        quiet = await loop.run_in_executor(self._executor, self._memory.wait_quiet, job_id, below)
+        return reaped and quiet
+
+    async def forget(self, job_id: str, generation: int) -> None:
+        """Drop all memory of a job that is over and fenced."""
+        self._runs.forget(job_id)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._executor, self._memory.forget, job_id, generation)
+
+    def fork(self, run: JobRun, rank: RankRun) -> None:
+        """Ask the fork server for a rank."""
+        spec = parse_spec_json(run.start.spec_json)
+        request = Fork(
+            job_id=run.job_id,
+            generation=run.generation,
+            rank=rank.rank,
+            env=rank_environment(
+                start=run.start,
+                spec=spec,
+                host_id=self._facts.host_id,
+                rank=rank.rank,
+                agent_socket=self._facts.agent_socket,
+                memory_dir=self._facts.memory_dir,
+                interface=self._facts.interface,
+                seek_position=run.seek_position,
+            ),
+            cwd=str(Path(spec.cwd).absolute()),
+            argv=(spec.entry, *spec.argv),
+            log_path=str(run.log_path(rank)),
+        )
+        self._forks.fork(request)
+
+    async def _kill(self, run: JobRun) -> bool:
+        """Kill a run's ranks and wait until they are reaped; False when one cannot be killed."""
+        self._forks.kill(run.job_id, run.generation + 1, signals.SIGKILL)
+        if not self._forks.warm:
+            for rank in run.alive:
+                if rank.pid:
+                    processes.kill_session(rank.pid)
+                else:
+                    rank.gone.set()  # was never forked, and will not be
+        gone = await run.wait_gone(KILL_S_MAX)
+        if not gone:
+            left = [rank.rank for rank in run.alive]
+            log.error("ranks %s of job %s cannot be killed", left, run.job_id)
+        return gone
+
+    def _run(self, start: Start, seek_position: int, ranks: dict[int, RankRun]) -> JobRun:
+        directory = self._facts.run_dir / "logs" / start.job_id / f"gen-{start.generation}"
+        return JobRun(start=start, seek_position=seek_position, ranks=ranks, log_dir=directory)
+
+    def _begin(self, run: JobRun) -> None:
+        """Set everything going that has not gone before."""
+        start = run.start
+        self._steps.begin(run)
+        host = start.host(self._facts.host_id)
+        assert host is not None
+        peer = start.host(host.replica_host_id)
+        plans = {one.rank: one for one in start.restores}
+        for rank in run.alive:
+            if rank.intent is Intent.KILL:
+                continue
+            if rank.pid == 0:
+                self.fork(run, rank)
+            if peer is not None:
+                self._replicator.begin(
+                    run.job_id, run.generation, rank, peer.address, peer.peer_port
+                )
+            if rank.answer is not None:
+                continue
+            if start.restore_step < 0:
+                self._answer(run, rank, Answer(kind="fresh"))
+            else:
+                plan = plans.get(rank.rank, RankRestore(rank=rank.rank, sources=()))
+                self._spawn(self._restore(run, rank, plan))
+
+    async def _restore(self, run: JobRun, rank: RankRun, plan: RankRestore) -> None:
+        answer = await self._restorer.restore(
+            run.job_id, run.generation, run.start.restore_step, plan
+        )
+        if self._runs.get(run.job_id) is run and rank.intent is not Intent.KILL:
+            self._answer(run, rank, answer)
+
+    def _answer(self, run: JobRun, rank: RankRun, answer: Answer) -> None:
+        rank.answer = answer
+        self._runs.save(run)  # first: a rank that was answered must never be restored again
+        self._channel.send(run.key(rank), answer.frame())
+        if answer.kind == "slot_ready":
+            self._replicator.newest_changed(run.job_id, rank.rank)
+        elif answer.kind == "restore_failed":
+            self._reporter.report(
+                run,
+                rank,
+                "START_FAILED",
+                exit_class="RESTORE_FAILED",
+                error=f"no source of step {answer.step} could be loaded",
+                restore_problems=answer.problems,
+            )
+
+    def _control(self, job_id: str, rank: int) -> Control:
+        return Control(layout.control_path(self._memory.directory(job_id, rank, own=True)))
