@@ -25,7 +25,7 @@ check: setup  ## lint, format, types, import rules, wire code, architecture and 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-timing
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/proto.py --check
 	$(BIN)/pytest -q tests/architecture tests/unit
 
