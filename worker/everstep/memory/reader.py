@@ -33,7 +33,7 @@ class SlotReader:
         if preamble is None:
             raise NotFoundError(f"{path} holds no complete snapshot")
         with path.open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), preamble.slot_bytes, access=mmap.ACCESS_READ)
+            self._map = mmap.mmap(file.fileno(), preamble.slot_bytes, access=mmap.ACCESS_COPY)
         self._view = memoryview(self._map)
         self.path = path
         self.preamble = preamble

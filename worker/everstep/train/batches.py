@@ -1,0 +1,147 @@
+"""The batches of a rank: which samples come from the pure loader, tensors from the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import default_collate
+
+from everstep.core.errors import InvalidInput
+from everstep.core.spec import DataSpec
+from everstep.data.loader import BatchPlan
+from everstep.data.shards import TokenShards, open_shards
+
+
+class Dataset(Protocol):
+    """A map-style dataset, as PyTorch has them."""
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        ...
+
+    def __getitem__(self, index: int) -> Any:
+        """Return one sample."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """This rank's share of a global batch; equal on all ranks of one data-parallel group.
+
+    Args:
+        position: of the global batch in the stream.
+        samples: sample numbers, micro-batch after micro-batch.
+        micro_batches: how many equal micro-batches the samples make up.
+        inputs: token ids, (samples, sequence_tokens), for token shards.
+        targets: the same one token further on, for token shards.
+        data: the collated samples, for other datasets.
+    """
+
+    position: int
+    samples: tuple[int, ...]
+    micro_batches: int
+    inputs: Tensor
+    targets: Tensor
+    data: Any = None
+
+    @property
+    def token_count(self) -> int:
+        """Tokens trained on in this share."""
+        return self.inputs.numel()
+
+
+class BatchSource:
+    """Makes batches for one data-parallel group.
+
+    Args:
+        spec: of the job's data.
+        seed: of the job.
+        group: index of the data-parallel group.
+        groups: how many there are.
+        device: where the tensors go.
+        dataset: instead of the token shards at ``spec.path``.
+    """
+
+    def __init__(
+        self,
+        spec: DataSpec,
+        *,
+        seed: int,
+        group: int,
+        groups: int,
+        device: torch.device,
+        dataset: Dataset | None = None,
+    ) -> None:
+        self._spec = spec
+        self._group, self._groups = group, groups
+        self._device = device
+        self._dataset = dataset
+        self._shards: TokenShards | None = None
+        if dataset is None:
+            self._shards = open_shards(Path(spec.path))
+            samples = self._shards.samples(spec.sequence_tokens)
+        else:
+            samples = len(dataset)
+        self.plan = BatchPlan(
+            seed=seed,
+            samples=samples,
+            global_batch=spec.global_batch,
+            micro_batch=spec.micro_batch,
+        )
+
+    def batch(self, position: int) -> Batch:
+        """Return this group's share of the global batch at ``position``."""
+        share = self.plan.share(position, self._group, self._groups)
+        samples = tuple(sample for micro in share for sample in micro)
+        if self._shards is not None:
+            rows = torch.from_numpy(self._shards.read(samples, self._spec.sequence_tokens))
+            rows = rows.to(self._device)
+            inputs, targets = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+            return Batch(
+                position=position,
+                samples=samples,
+                micro_batches=len(share),
+                inputs=inputs,
+                targets=targets,
+            )
+        data = self._collated(samples)
+        return Batch(
+            position=position,
+            samples=samples,
+            micro_batches=len(share),
+            inputs=data[0] if isinstance(data, Sequence) else data,
+            targets=data[1] if isinstance(data, Sequence) else data,
+            data=data,
+        )
+
+    def _collated(self, samples: tuple[int, ...]) -> Any:
+        assert self._dataset is not None
+        return _moved(default_collate([self._dataset[one] for one in samples]), self._device)
+
+
+def require_data(spec: DataSpec | None) -> DataSpec:
+    """Return the spec's data section.
+
+    Raises:
+        InvalidInput: it has none.
+    """
+    if spec is None:
+        raise InvalidInput(
+            "run.batches() needs the job spec's data section (path, sequence_tokens, global_batch)"
+        )
+    return spec
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {key: _moved(item, device) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_moved(item, device) for item in value)
+    return value

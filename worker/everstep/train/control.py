@@ -1,0 +1,119 @@
+"""The one collective of a step: everything the ranks must decide alike is decided from its sum.
+
+Sums of float64 are exact for counts, and every rank receives the same bits, so every rank comes to
+the same decision at the same step without another message. It runs before the optimizer: a
+non-finite gradient anywhere is known everywhere before it can poison a parameter.
+
+``Vote`` and ``tally`` are pure; ``StepCollective`` is the only part that communicates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import distributed as dist
+
+WORDS: Final = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """What one rank contributes.
+
+    Args:
+        squared_norm: sum of squared gradients of the elements that this rank owns.
+        loss: mean loss of its micro-batches; None on ranks that have none.
+        tokens: of its micro-batches, on one rank of each data-parallel group, else 0.
+        save: whether its agent asked for a durable snapshot.
+        stop: whether its agent asked for a stop.
+        replicated: whether its newest snapshot lies in its own and its peer's memory.
+        durable_busy: whether its durable slot is still being uploaded.
+    """
+
+    squared_norm: float = 0.0
+    loss: float | None = None
+    tokens: int = 0
+    save: bool = False
+    stop: bool = False
+    replicated: bool = True
+    durable_busy: bool = False
+
+    def words(self) -> list[float]:
+        """Return the numbers that are summed."""
+        loss = 0.0 if self.loss is None else self.loss
+        finite = math.isfinite(self.squared_norm) and math.isfinite(loss)
+        return [
+            self.squared_norm,
+            loss,
+            float(self.loss is not None),
+            float(self.tokens),
+            float(not finite),
+            float(self.save),
+            float(self.stop),
+            float(self.replicated),
+            float(self.durable_busy),
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """What follows for every rank alike.
+
+    Args:
+        grad_norm: of the whole model's gradient, before clipping.
+        loss: mean over the global batch; NaN when no rank had one.
+        tokens: of the global batch.
+        skip: the gradient is not finite: do not apply it.
+        save: somebody asked for a durable snapshot.
+        stop: somebody asked for a stop.
+        replicated: every rank's newest snapshot is in two hosts' memory.
+        durable_free: no rank's durable slot is being uploaded.
+    """
+
+    grad_norm: float
+    loss: float
+    tokens: int
+    skip: bool
+    save: bool
+    stop: bool
+    replicated: bool
+    durable_free: bool
+
+
+def tally(words: list[float], world_size: int) -> Agreement:
+    """Read the summed words of all ranks."""
+    squared, loss, losses, tokens, non_finite, save, stop, replicated, busy = words
+    return Agreement(
+        grad_norm=math.sqrt(squared) if squared >= 0 else math.nan,
+        loss=loss / losses if losses else math.nan,
+        tokens=int(tokens),
+        skip=non_finite > 0 or not math.isfinite(squared),
+        save=save > 0,
+        stop=stop > 0,
+        replicated=replicated == world_size,
+        durable_free=busy == 0,
+    )
+
+
+class StepCollective:
+    """Sums votes over all ranks, on CPU memory.
+
+    Args:
+        group: all ranks, with a backend for CPU tensors (gloo).
+        world_size: ranks in it.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, world_size: int) -> None:
+        self._group = group
+        self._world_size = world_size
+        self._words = torch.zeros(WORDS, dtype=torch.float64)
+
+    def agree(self, vote: Vote) -> Agreement:
+        """Sum everybody's vote; blocks until all ranks have voted."""
+        self._words.copy_(torch.tensor(vote.words(), dtype=torch.float64))
+        if self._world_size > 1:
+            dist.all_reduce(self._words, group=self._group)
+        return tally(self._words.tolist(), self._world_size)

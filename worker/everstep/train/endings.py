@@ -1,0 +1,112 @@
+"""How a rank ends: the class, its exit code, and which exceptions mean what.
+
+A collective that fails because a peer died is an echo of something elsewhere, and must not be
+taken for an error of this rank's code: the class is decided from the exception's type and message,
+anywhere in its chain, because libraries wrap and user code re-raises.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from torch.distributed import DistError
+
+from everstep.agent.exits import ExitClass
+
+EXIT_CODES: Final = {
+    ExitClass.FINISHED: 0,
+    # 1 and 2 are what an interpreter that failed to get here exits with; ours are distinct.
+    ExitClass.STOPPED: 40,
+    ExitClass.USER_ERROR: 41,
+    ExitClass.COLLECTIVE: 42,
+    ExitClass.BAD_ENTRY_POINT: 43,
+    ExitClass.RESTORE_FAILED: 44,
+}
+ERROR_CHARS_MAX: Final = 500  # one line for tables; the traceback has the rest
+TRACEBACK_CHARS_MAX: Final = 32_000  # fits a bus message many times over
+
+# gloo raises plain RuntimeErrors with its source location in front, and so do torch's stores.
+_PEER_LOST: Final = re.compile(
+    r"gloo/transport|gloo::|Gloo (?:connectFullMesh|AllReduce)|"
+    r"Connection closed by peer|Connection reset by peer|Broken pipe|"
+    r"NCCL (?:error|communicator)|ncclRemoteError|ncclSystemError|"
+    r"Timed out waiting \d+ ?ms for (?:recv|send|barrier)|wait timeout after \d+ ?ms|"
+    r"Application timeout caused pair closure|Socket Timeout"
+)
+
+
+class RunStoppedError(BaseException):
+    """Ends user code after all ranks have agreed to stop; not meant to be caught."""
+
+
+class RestoreFailedError(Exception):
+    """The state of the restore plan could not be put back."""
+
+
+class BadEntryPointError(Exception):
+    """The job's entry point cannot be found or is not callable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How the rank ended, as its last words say it."""
+
+    exit_class: ExitClass
+    error: str = ""
+    traceback: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """The process's exit code."""
+        return EXIT_CODES[self.exit_class]
+
+
+def classify(error: BaseException) -> Ending:
+    """Return what an exception that ended the rank's code means."""
+    if isinstance(error, RunStoppedError):
+        return Ending(exit_class=ExitClass.STOPPED)
+    if isinstance(error, SystemExit) and error.code in {None, 0}:
+        return Ending(exit_class=ExitClass.FINISHED)
+    return Ending(
+        exit_class=_class_of(error),
+        error=_one_line(error),
+        traceback="".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:],
+    )
+
+
+def is_peer_lost(error: BaseException) -> bool:
+    """Say whether the exception is a collective's or store's complaint about another rank."""
+    if isinstance(error, DistError):
+        return True
+    return isinstance(error, RuntimeError) and _PEER_LOST.search(str(error)) is not None
+
+
+def _class_of(error: BaseException) -> ExitClass:
+    if isinstance(error, BadEntryPointError):
+        return ExitClass.BAD_ENTRY_POINT
+    if isinstance(error, RestoreFailedError):
+        return ExitClass.RESTORE_FAILED
+    if any(is_peer_lost(one) for one in _chain(error)):
+        return ExitClass.COLLECTIVE
+    return ExitClass.USER_ERROR
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        hidden = current.__suppress_context__
+        current = current.__cause__ or (None if hidden else current.__context__)
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"SystemExit: exited with {error.code!r}"[:ERROR_CHARS_MAX]
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:ERROR_CHARS_MAX]

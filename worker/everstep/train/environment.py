@@ -1,0 +1,88 @@
+"""What a rank is told at start, from environment variables.
+
+torchrun's variables say who it is among the ranks. Everstep's, which are absent in bare runs, say
+which job it serves and how to reach the host's agent and memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from everstep.core.errors import InvalidInput
+from everstep.core.spec import JobSpec, parse_spec_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnvironment:
+    """The rank's place, and its host's services if it has any.
+
+    Args:
+        rank: 0 to ``world_size`` - 1.
+        world_size: ranks in all.
+        local_rank: chip on this host.
+        rendezvous: whether torchrun's MASTER_ADDR and MASTER_PORT are set.
+        job_id: "" in bare runs.
+        generation: fencing token of this start; 0 in bare runs.
+        spec: of the job; None in bare runs, where the caller gives it.
+        agent_socket: where the host's agent listens; None in bare runs.
+        memory_dir: the host's snapshot memory; None in bare runs.
+        seek_position: data position to begin at instead of the restored one; None: as restored.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    rendezvous: bool
+    job_id: str = ""
+    generation: int = 0
+    spec: JobSpec | None = None
+    agent_socket: Path | None = None
+    memory_dir: Path | None = None
+    seek_position: int | None = None
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether no agent looks after this rank."""
+        return self.agent_socket is None
+
+
+def read_environment(env: Mapping[str, str]) -> RankEnvironment:
+    """Read the variables.
+
+    Raises:
+        InvalidInput: one is not a number, the spec is wrong, or only some of Everstep's are set.
+    """
+    bare = RankEnvironment(
+        rank=_integer(env, "RANK", 0),
+        world_size=_integer(env, "WORLD_SIZE", 1),
+        local_rank=_integer(env, "LOCAL_RANK", 0),
+        rendezvous="MASTER_ADDR" in env and "MASTER_PORT" in env,
+    )
+    if "EVERSTEP_AGENT_SOCKET" not in env:
+        return bare
+    needed = ("EVERSTEP_JOB_ID", "EVERSTEP_GENERATION", "EVERSTEP_SPEC", "EVERSTEP_MEMORY_DIR")
+    missing = [name for name in needed if name not in env]
+    if missing:
+        raise InvalidInput(f"EVERSTEP_AGENT_SOCKET is set but not {', '.join(missing)}")
+    seek = env.get("EVERSTEP_SEEK_POSITION", "")
+    return replace(
+        bare,
+        job_id=env["EVERSTEP_JOB_ID"],
+        generation=_integer(env, "EVERSTEP_GENERATION", 0),
+        spec=parse_spec_json(env["EVERSTEP_SPEC"]),
+        agent_socket=Path(env["EVERSTEP_AGENT_SOCKET"]),
+        memory_dir=Path(env["EVERSTEP_MEMORY_DIR"]),
+        seek_position=_integer(env, "EVERSTEP_SEEK_POSITION", 0) if seek else None,
+    )
+
+
+def _integer(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidInput(f"environment variable {name} should be an integer, not {text!r}") from (
+            None
+        )

@@ -1,0 +1,80 @@
+"""Sets up the process groups and the run's mesh.
+
+The mesh always has all four dimensions, so that user code names them whatever the layout is. Ranks
+count along tp first: a tensor-parallel group is contiguous and stays on one host.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Final
+
+import torch
+from torch import distributed as dist
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from everstep.core.errors import InvalidInput
+from everstep.core.spec import JobSpec, LayoutSpec
+from everstep.train.environment import RankEnvironment
+
+MESH_NAMES: Final = ("pp", "dp_replicate", "dp_shard", "tp")
+
+
+def choose_device(local_rank: int) -> torch.device:
+    """Return this rank's accelerator, or the CPU where there is none."""
+    if torch.cuda.is_available():
+        device = torch.device("cuda", local_rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+        return device
+    # More threads than one a rank only fight each other when every rank has a core or less, and
+    # a fixed number keeps sums in the same order on every machine.
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    return torch.device("cpu")
+
+
+def join_world(environment: RankEnvironment, spec: JobSpec, device: torch.device) -> None:
+    """Join the process group of all ranks, unless the user's script has done so already."""
+    if dist.is_initialized():
+        return
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    timeout = timedelta(seconds=spec.recovery.collective_timeout_s)
+    if environment.rendezvous:
+        dist.init_process_group(backend, timeout=timeout)
+    elif environment.world_size == 1:
+        alone = HashStore()
+        dist.init_process_group(backend, store=alone, rank=0, world_size=1, timeout=timeout)
+    else:
+        raise InvalidInput(
+            f"WORLD_SIZE is {environment.world_size} but MASTER_ADDR or MASTER_PORT is not set: "
+            "start the script with torchrun or everstep run"
+        )
+
+
+def control_group(device: torch.device) -> dist.ProcessGroup:
+    """Return a group of all ranks that takes CPU tensors."""
+    world = dist.group.WORLD
+    assert world is not None, "join_world comes first"
+    if device.type == "cpu" or "gloo" in dist.get_backend_config(world):
+        return world
+    group = dist.new_group(backend="gloo")
+    assert isinstance(group, dist.ProcessGroup), "every rank is in the group of all ranks"
+    return group
+
+
+def build_mesh(layout: LayoutSpec, device: torch.device) -> DeviceMesh:
+    """Return the mesh of all ranks.
+
+    Raises:
+        InvalidInput: the layout does not multiply out to the world size.
+    """
+    world_size = dist.get_world_size()
+    if layout.world_size != world_size:
+        raise InvalidInput(
+            f"layout pp {layout.pp} x dp_replicate {layout.dp_replicate} x dp_shard "
+            f"{layout.dp_shard} x tp {layout.tp} is {layout.world_size} ranks, "
+            f"but {world_size} were started"
+        )
+    sizes = (layout.pp, layout.dp_replicate, layout.dp_shard, layout.tp)
+    return init_device_mesh(device.type, sizes, mesh_dim_names=MESH_NAMES)

@@ -1,0 +1,65 @@
+"""The random states of a rank: Python, numpy, torch and its accelerator.
+
+They are part of every snapshot, because a resumed run must draw the dropout masks that the
+undisturbed one would have drawn.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+import xxhash
+from torch import Tensor
+
+TORCH_NAME: Final = "rng.torch"
+DEVICE_NAME: Final = "rng.device"
+
+
+def seed_all(seed: int, *stream: int) -> None:
+    """Seed every generator from the run's seed and the coordinates of a stream.
+
+    Ranks that are to draw the same numbers pass the same coordinates.
+    """
+    text = "/".join(str(part) for part in (seed, *stream))
+    number = xxhash.xxh3_64_intdigest(text.encode()) >> 1
+    random.seed(number)
+    np.random.seed(number % 2**32)  # noqa: NPY002 - the global generator is the one users draw from
+    torch.manual_seed(number)
+
+
+def tensor_states(device: torch.device) -> list[tuple[str, Tensor]]:
+    """Return the states that are tensors, by name; new copies at each call."""
+    states = [(TORCH_NAME, torch.get_rng_state())]
+    if device.type == "cuda":
+        states.append((DEVICE_NAME, torch.cuda.get_rng_state(device)))
+    return states
+
+
+def object_states() -> dict[str, Any]:
+    """Return the other states as trees."""
+    return {
+        "rng.python": random.getstate(),
+        "rng.numpy": np.random.get_state(legacy=True),  # noqa: NPY002 - as above
+    }
+
+
+def restore(
+    device: torch.device, tensor_of: Callable[[str], Tensor], objects: dict[str, Any]
+) -> None:
+    """Put all states back."""
+    torch.set_rng_state(tensor_of(TORCH_NAME))
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(tensor_of(DEVICE_NAME), device)
+    random.setstate(_tuples(objects["rng.python"]))
+    np.random.set_state(objects["rng.numpy"])  # noqa: NPY002 - as above
+
+
+def _tuples(value: Any) -> Any:
+    """``random.setstate`` insists on tuples all the way down."""
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return tuple(_tuples(item) for item in value)
+    return value

@@ -1,0 +1,308 @@
+"""What user code gets: the mesh, its state back, exactly the right batches, and one call a step.
+
+``Run`` is the shell around pure parts: the loader says which samples, ``control`` what the ranks
+agreed on. A step applies the gradient, or skips it on every rank when it is not finite anywhere;
+then the state is snapshotted and reported. Without an agent (bare runs) everything works but
+snapshots and reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from everstep.core.errors import InvalidInput
+from everstep.core.spec import JobSpec
+from everstep.core.system import Clock
+from everstep.data.loader import DataState
+from everstep.memory.layout import rank_dir
+from everstep.memory.writer import Owner
+from everstep.train import randomness
+from everstep.train.batches import Batch, BatchSource, Dataset, require_data
+from everstep.train.channel import AgentChannel
+from everstep.train.control import Agreement, StepCollective, Vote
+from everstep.train.endings import RunStoppedError
+from everstep.train.environment import RankEnvironment
+from everstep.train.gradients import Gradients
+from everstep.train.groups import build_mesh, choose_device, control_group, join_world
+from everstep.train.report import HEALTH_OK, HEALTH_SKIPPED, NO_SLOT, StepReport, StepWatch
+from everstep.train.restoring import Plan, Restorer, wait_for_plan
+from everstep.train.saving import Saver
+from everstep.train.snapshots import Snapshots
+from everstep.train.state import TrackedState
+
+
+class Run:
+    """One rank's view of the run.
+
+    Args:
+        environment: who this rank is.
+        spec: of the job.
+        channel: to the host's agent.
+        clock: real time.
+    """
+
+    def __init__(
+        self, environment: RankEnvironment, spec: JobSpec, channel: AgentChannel, clock: Clock
+    ) -> None:
+        self.spec = spec
+        self.args = dict(spec.args)
+        self.rank, self.world_size = environment.rank, environment.world_size
+        self.device = choose_device(environment.local_rank)
+        join_world(environment, spec, self.device)
+        self.mesh = build_mesh(spec.layout, self.device)
+        self.step_index = 0
+        self.report: StepReport | None = None
+        self._environment = environment
+        self._channel = channel
+        self._clock = clock
+        self._collective = StepCollective(control_group(self.device), self.world_size)
+        self._state: TrackedState | None = None
+        self._saver: Saver | None = None
+        self._scheduler: Any = None
+        self._counts_tokens = self.mesh.get_local_rank("pp") == self.mesh.get_local_rank("tp") == 0
+        self._restorer: Restorer | None = None
+        self._gradients: Gradients | None = None
+        self._gradients_of: tuple[int, ...] = ()
+        self._data_state = DataState()
+        self._watch = StepWatch(clock)
+        self._begun = False
+        self._first = True
+        self._save_asked = self._stop_asked = False
+        self.ended = False
+        self.stopped = False
+        randomness.seed_all(spec.seed)
+
+    @property
+    def data_parallel_index(self) -> int:
+        """Which share of the global batch this rank trains on."""
+        mesh = self.mesh
+        replicate, shard = mesh.get_local_rank("dp_replicate"), mesh.get_local_rank("dp_shard")
+        return replicate * self.spec.layout.dp_shard + shard
+
+    def seed_randomness(self) -> None:
+        """Seed every generator for dropout.
+
+        The seeds differ between pipeline stages and data-parallel groups, and are equal on the
+        ranks of a tensor-parallel group, whose activations are equal.
+        """
+        index = self.data_parallel_index
+        randomness.seed_all(self.spec.seed, self.mesh.get_local_rank("pp"), index)
+
+    def track(self, **tracked: Any) -> None:
+        """Name what a resume must put back, and put it back when there is something to restore.
+
+        Call it once, with everything built: modules (or lists of them), optimizers, tensors, and
+        anything with ``state_dict`` and ``load_state_dict``. The one named ``scheduler`` is stepped
+        by ``step``.
+
+        Raises:
+            InvalidInput: called twice.
+            UnsupportedStateError: something cannot be kept.
+            RestoreFailedError: what is to be restored does not fit or is damaged.
+        """
+        if self._state is not None:
+            raise InvalidInput("run.track() was called twice: name everything in one call")
+        self._state = TrackedState(self.device, tracked)
+        self._scheduler = tracked.get("scheduler")
+        environment = self._environment
+        plan = wait_for_plan(self._channel)
+        if environment.memory_dir is not None:
+            directory = rank_dir(environment.memory_dir, environment.job_id, self.rank)
+            owner = Owner(
+                job_id=environment.job_id,
+                rank=self.rank,
+                world_size=self.world_size,
+                generation=environment.generation,
+            )
+            snapshots = Snapshots(directory, owner, self._state)
+            self._saver = Saver(self.spec.checkpoint, snapshots, self._collective, self._clock)
+            if plan.slot is not None:
+                self._restore(plan, directory)
+                snapshots.restored(slot=plan.slot, step=plan.step)
+            snapshots.prepare()
+        if environment.seek_position is not None:
+            self._data_state = self._data_state.at_position(environment.seek_position)
+        self._channel.remember(restored=True, step=self.step_index)
+        self._channel.say(
+            "ready",
+            restored_step=self.step_index,
+            source_kind=plan.source_kind,
+            problems=list(plan.problems),
+        )
+
+    def batches(self, dataset: Dataset | None = None) -> Iterator[Batch]:
+        """Yield this rank's share of each global batch, from exactly where the state stands.
+
+        Ends after ``spec.steps`` or when all ranks have agreed to stop. Every batch must be
+        followed by one ``step``.
+
+        Args:
+            dataset: a map-style dataset; None: the token shards of the job spec.
+
+        Raises:
+            InvalidInput: the spec or the corpus does not fit, or ``step`` was forgotten.
+        """
+        layout = self.spec.layout
+        source = BatchSource(
+            require_data(self.spec.data),
+            seed=self.spec.seed,
+            group=self.data_parallel_index,
+            groups=layout.dp,
+            device=self.device,
+            dataset=dataset,
+        )
+        self._begin()
+        while not self.ended:
+            before = self.step_index
+            begun_ms = self._watch.now_ms()
+            batch = source.batch(self._data_state.position)
+            self._watch.data_wait_ms += self._watch.now_ms() - begun_ms
+            yield batch
+            if self.step_index != before + 1:
+                raise InvalidInput(
+                    f"batch {batch.position} was followed by {self.step_index - before} calls of "
+                    "run.step(): call it once for every batch"
+                )
+
+    def step(
+        self,
+        optimizer: Optimizer | Sequence[Optimizer],
+        *,
+        loss: Tensor | float | None = None,
+        tokens: int = 0,
+        max_grad_norm: float | None = None,
+    ) -> StepReport:
+        """Finish a step: agree, clip, apply, schedule, zero the gradients, snapshot, report.
+
+        Args:
+            optimizer: whose gradients are ready.
+            loss: mean loss of this rank's share; None on ranks that do not compute one.
+            tokens: in this rank's share; counted once for each data-parallel group.
+            max_grad_norm: clip the global gradient norm to this; None: do not clip.
+
+        Returns:
+            The report, the same on every rank but for the times.
+        """
+        if self.ended:
+            raise RunStoppedError
+        self._begin()
+        optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+        self._poll()
+        gradients = self._gradients_for(optimizers)
+        gradients.gather()
+        agreement = self._agree(gradients.squared_norm(), loss, tokens)
+        if not agreement.skip:
+            if max_grad_norm is not None:
+                gradients.clip(agreement.grad_norm, max_grad_norm)
+            for one in optimizers:
+                one.step()
+        if self._scheduler is not None:
+            self._scheduler.step()
+        for one in optimizers:
+            one.zero_grad()
+        self.step_index += 1
+        self._data_state = self._data_state.advanced()
+        return self._complete(agreement)
+
+    def finish(self) -> None:
+        """End the run here: write the last snapshots unless the last step has done so."""
+        if not self.ended and self._saver is not None and self.step_index:
+            slot, durable = self._saver.at_end(self.step_index, self._data_state)
+            if self.report is not None:
+                self._say_step(replace(self.report, snapshot_slot=slot, durable=durable))
+        self.ended = True
+
+    def _restore(self, plan: Plan, directory: Path) -> None:
+        assert self._state is not None
+        self._restorer = Restorer(directory, plan)
+        self._data_state = self._restorer.restore(
+            self._state, rank=self.rank, world_size=self.world_size
+        )
+        self.step_index = plan.step
+
+    def _begin(self) -> None:
+        """Before the first step: what must come last of all preparations."""
+        if self._begun:
+            return
+        self._begun = True
+        if self._restorer is not None and self._state is not None:
+            self._restorer.restore_randomness(self._state)
+            self._restorer = None
+        if self.step_index >= self.spec.steps:
+            self.ended = True
+        self._watch.lap()
+
+    def _poll(self) -> None:
+        for frame in self._channel.poll():
+            if frame["kind"] == "request":
+                self._save_asked |= frame.get("what") == "save"
+                self._stop_asked |= frame.get("what") == "stop"
+
+    def _gradients_for(self, optimizers: list[Optimizer]) -> Gradients:
+        key = tuple(id(one) for one in optimizers)
+        if self._gradients is None or key != self._gradients_of:
+            self._gradients = Gradients(optimizers, self.mesh)
+            self._gradients_of = key
+        return self._gradients
+
+    def _agree(self, squared_norm: float, loss: Tensor | float | None, tokens: int) -> Agreement:
+        replicated, busy = self._saver.vote if self._saver is not None else (True, False)
+        vote = Vote(
+            squared_norm=squared_norm,
+            loss=None if loss is None else float(loss),
+            tokens=tokens if self._counts_tokens else 0,
+            save=self._save_asked,
+            stop=self._stop_asked,
+            replicated=replicated,
+            durable_busy=busy,
+        )
+        begun_ms = self._watch.now_ms()
+        agreement = self._collective.agree(vote)
+        self._watch.blocked_ms += self._watch.now_ms() - begun_ms
+        self._save_asked = False
+        return agreement
+
+    def _complete(self, agreement: Agreement) -> StepReport:
+        self.stopped = agreement.stop and self.step_index < self.spec.steps
+        self.ended = self.stopped or self.step_index >= self.spec.steps
+        slot, durable = NO_SLOT, False
+        if self._saver is not None:
+            begun_ms = self._watch.now_ms()
+            if self.ended:
+                slot, durable = self._saver.at_end(self.step_index, self._data_state)
+            else:
+                slot, durable = self._saver.after_step(self.step_index, self._data_state, agreement)
+            self._watch.stall_ms = self._watch.now_ms() - begun_ms
+        blocked, waited, stalled = (
+            self._watch.blocked_ms,
+            self._watch.data_wait_ms,
+            self._watch.stall_ms,
+        )
+        self.report = StepReport(
+            step=self.step_index,
+            loss=agreement.loss,
+            grad_norm=agreement.grad_norm,
+            tokens=agreement.tokens,
+            health=HEALTH_SKIPPED if agreement.skip else HEALTH_OK,
+            step_time_ms=self._watch.lap(),
+            blocked_ms=blocked,
+            data_wait_ms=waited,
+            stall_ms=stalled,
+            completed_at_ms=self._clock.now_ms(),
+            first=self._first,
+            snapshot_slot=slot,
+            durable=durable,
+        )
+        self._first = False
+        self._say_step(self.report)
+        return self.report
+
+    def _say_step(self, report: StepReport) -> None:
+        self._channel.remember(step=report.step)
+        self._channel.say("step", **asdict(report))

@@ -1,0 +1,211 @@
+"""Takes a rank's snapshots into shared memory, and restores from them.
+
+Two slots and a rule: the older slot is overwritten only when the step's collective has told that
+every rank holds the newer one in its own and its peer's memory. Otherwise this step takes no
+snapshot: without the rule, survivors would run ahead of a dead host's replica until no step is left
+that everybody has. The durable slot is apart, and overwritten only when its upload is done.
+
+Slot files are created, sized and touched before the first snapshot, and tensors are copied straight
+to their place in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from everstep.core.errors import CorruptData
+from everstep.memory.control import NO_STEP, Control
+from everstep.memory.layout import control_path, durable_path, slot_path
+from everstep.memory.reader import SlotReader
+from everstep.memory.slot import Entry, checksum_of
+from everstep.memory.writer import Owner, SlotWriter, TensorSpec
+from everstep.train import tree
+from everstep.train.endings import RestoreFailedError
+from everstep.train.gradients import local_part
+from everstep.train.state import NamedTensors, TrackedState
+
+_DURABLE: Final = 2  # index behind the two memory slots
+
+
+@dataclass(slots=True, kw_only=True)
+class _Target:
+    """A slot file with tensors that lie in it."""
+
+    writer: SlotWriter
+    places: list[Tensor]  # of the tensors that keep their place between snapshots
+    moving_places: list[Tensor]
+
+
+class Snapshots:
+    """A rank's slots.
+
+    Args:
+        directory: of the rank's own snapshots.
+        owner: goes into every header.
+        state: what to keep.
+    """
+
+    def __init__(self, directory: Path, owner: Owner, state: TrackedState) -> None:
+        self._directory = directory
+        self._owner = owner
+        self._state = state
+        self._control = Control(control_path(directory))
+        self._planned: tuple[Any, ...] = ()
+        self._targets: dict[int, _Target] = {}
+        self._held_slot = 1  # so that a fresh run begins with slot 0
+        self.held_step = NO_STEP
+
+    @property
+    def replicated(self) -> bool:
+        """Whether the newest memory snapshot also lies in the peer's memory, or there is none."""
+        control = self._control
+        held = self.held_step
+        return held == NO_STEP or control.replication_off or control.replicated_step >= held
+
+    @property
+    def durable_busy(self) -> bool:
+        """Whether the durable snapshot is not stored yet."""
+        return self._control.durable_busy
+
+    def restored(self, *, slot: int, step: int) -> None:
+        """Note that the newest snapshot lies in ``slot``; the next goes to the other one."""
+        self._held_slot = slot
+        self.held_step = step
+
+    def prepare(self) -> None:
+        """Create and touch the slot files for the tensors that exist now."""
+        moving, _ = self._state.moving()
+        self._plan(moving)
+
+    def _plan(self, moving: NamedTensors) -> None:
+        wanted = (self._state.signature(), [(name, tensor.shape) for name, tensor in moving])
+        if wanted == self._planned:
+            return
+        fixed = [(name, local_part(tensor)) for name, tensor in self._state.tensors()]
+        specs = [_spec(name, tensor) for name, tensor in [*fixed, *moving]]
+        self._close()
+        for index in (0, 1, _DURABLE):
+            path = (
+                durable_path(self._directory)
+                if index == _DURABLE
+                else slot_path(self._directory, index)
+            )
+            writer = SlotWriter(path, self._owner, specs)
+            self._targets[index] = _Target(
+                writer=writer,
+                places=[_place(writer, name, tensor) for name, tensor in fixed],
+                moving_places=[_place(writer, name, tensor) for name, tensor in moving],
+            )
+        self._planned = wanted
+
+    def _close(self) -> None:
+        for target in self._targets.values():
+            target.places.clear()  # the tensors hold the file's mapping
+            target.moving_places.clear()
+            target.writer.close()
+        self._targets.clear()
+
+    def take(self, *, step: int, data_state: dict[str, Any]) -> int:
+        """Write a memory snapshot over the older slot and return the slot's number."""
+        slot = 1 - self._held_slot
+        self._write(slot, step, data_state)
+        self._held_slot = slot
+        self.held_step = step
+        return slot
+
+    def take_durable(self, *, step: int, data_state: dict[str, Any]) -> None:
+        """Write the durable snapshot; it stays as it is until the agent has stored it."""
+        self._write(_DURABLE, step, data_state)
+        self._control.durable_busy = True
+
+    def _write(self, index: int, step: int, data_state: dict[str, Any]) -> None:
+        moving, objects = self._state.moving()
+        self._plan(moving)
+        target = self._targets[index]
+        target.writer.begin()
+        with torch.no_grad():
+            for place, source in zip(target.places, self._state.values(), strict=True):
+                place.copy_(local_part(source))
+            for place, (_, source) in zip(target.moving_places, moving, strict=True):
+                place.copy_(source)
+        target.writer.commit(step=step, data_state=data_state, objects=objects)
+
+
+class SlotSource:
+    """A ``StateSource`` that reads an open slot and checks every byte it hands out.
+
+    Raises:
+        RestoreFailedError: from every method, when the snapshot does not fit or is damaged.
+    """
+
+    def __init__(self, reader: SlotReader) -> None:
+        self._reader = reader
+
+    def fill(self, name: str, tensor: Tensor) -> None:
+        """Copy a kept tensor into ``tensor``."""
+        entry = self._entry(name)
+        if entry.dtype != _dtype_name(tensor) or entry.shape != tuple(tensor.shape):
+            raise RestoreFailedError(
+                f"{name} was kept as {entry.dtype}{list(entry.shape)}, "
+                f"now it is {_dtype_name(tensor)}{list(tensor.shape)}"
+            )
+        with torch.no_grad():
+            tensor.copy_(self._read(entry))
+
+    def make(self, name: str) -> Tensor:
+        """Return a kept tensor as a new one."""
+        return self._read(self._entry(name)).clone()
+
+    def tree(self, name: str) -> Any:
+        """Return a kept object."""
+        try:
+            data = self._reader.object_data(name)
+        except CorruptData as error:
+            raise RestoreFailedError(str(error)) from None
+        if data is None:
+            raise RestoreFailedError(f"{self._reader.path} has no object {name}")
+        return tree.decode(data, self.make)
+
+    def _entry(self, name: str) -> Entry:
+        entry = self._reader.entry(name)
+        if entry is None:
+            raise RestoreFailedError(f"{self._reader.path} has no tensor {name}")
+        return entry
+
+    def _read(self, entry: Entry) -> Tensor:
+        data = self._reader.tensor(entry)
+        got = checksum_of(data)
+        if got != entry.checksum:
+            raise RestoreFailedError(
+                f"{self._reader.path}: tensor {entry.name}: checksum expected {entry.checksum}, "
+                f"got {got}"
+            )
+        dtype = getattr(torch, entry.dtype)
+        if not entry.bytes:
+            return torch.empty(entry.shape, dtype=dtype)
+        return torch.frombuffer(data, dtype=dtype).view(entry.shape)
+
+
+def _dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _spec(name: str, tensor: Tensor) -> TensorSpec:
+    return TensorSpec(
+        name=name,
+        dtype=_dtype_name(tensor),
+        shape=tuple(tensor.shape),
+        bytes=tensor.numel() * tensor.element_size(),
+    )
+
+
+def _place(writer: SlotWriter, name: str, like: Tensor) -> Tensor:
+    """Return a tensor that lies in the slot file."""
+    if like.numel() == 0:
+        return torch.empty(like.shape, dtype=like.dtype)
+    return torch.frombuffer(writer.buffers[name], dtype=like.dtype).view(like.shape)

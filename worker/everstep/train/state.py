@@ -1,0 +1,255 @@
+"""The tracked state of a rank as named tensors and small objects, and back.
+
+Names are what a snapshot's header lists: ``model.layers.0.attention.wq.weight``,
+``optimizer.state.layers.0.attention.wq.weight.exp_avg``. Tensors are the rank's local parts;
+nothing here communicates. A restore copies into the tensors that exist and creates optimizer state
+that does not exist yet, empty and in the parameter's own layout, so that a resumed optimizer
+continues exactly where the other one stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from everstep.train import randomness, tree
+from everstep.train.endings import RestoreFailedError
+from everstep.train.gradients import local_part
+from everstep.train.tree import UnsupportedStateError
+
+NamedTensors = list[tuple[str, Tensor]]
+
+_LIKE_PARAMETER: Final = "parameter"
+_PLAIN: Final = "plain"
+
+
+class TrackedState:
+    """Everything that a resume must put back.
+
+    Args:
+        device: of the rank.
+        tracked: by name: modules (or lists of them), optimizers, tensors, and objects with
+            ``state_dict`` and ``load_state_dict``.
+
+    Raises:
+        UnsupportedStateError: something is none of these.
+    """
+
+    def __init__(self, device: torch.device, tracked: Mapping[str, Any]) -> None:
+        self._device = device
+        self._modules: dict[str, nn.Module] = {}
+        self._tensors: dict[str, Tensor] = {}
+        self._objects: dict[str, Any] = {}
+        self.optimizers: dict[str, Optimizer] = {}
+        for name, value in tracked.items():
+            self._add(name, value)
+        self._model_tensors: NamedTensors = []
+        for name, module in self._modules.items():
+            self._model_tensors += module_tensors(name, module)
+        names = {id(tensor): name for name, tensor in self._model_tensors}
+        self._parameter_names = {
+            name: _parameter_names(optimizer, names) for name, optimizer in self.optimizers.items()
+        }
+
+    def signature(self) -> int:
+        """Return a number that changes when tensors come into being (optimizer state)."""
+        return sum(len(state) for one in self.optimizers.values() for state in one.state.values())
+
+    def tensors(self) -> NamedTensors:
+        """Return every tensor that keeps its place between snapshots: parameters, moments."""
+        found = [*self._model_tensors, *self._tensors.items()]
+        for name, optimizer in self.optimizers.items():
+            for parameter, parameter_name in self._parameter_names[name]:
+                for key, value in optimizer.state.get(parameter, {}).items():
+                    if isinstance(value, Tensor):
+                        found.append((f"{name}.state.{parameter_name}.{key}", value))
+        return found
+
+    def values(self) -> Iterator[Tensor]:
+        """Yield what ``tensors`` lists, in its order, as it is now: an optimizer may replace it."""
+        for _, tensor in self._model_tensors:
+            yield tensor
+        yield from self._tensors.values()
+        for name, optimizer in self.optimizers.items():
+            for parameter, _ in self._parameter_names[name]:
+                for value in optimizer.state.get(parameter, {}).values():
+                    if isinstance(value, Tensor):
+                        yield value
+
+    def moving(self) -> tuple[NamedTensors, dict[str, bytes]]:
+        """Return what is a new value at each snapshot: random states, schedulers, options."""
+        tensors = randomness.tensor_states(self._device)
+        objects = {
+            name: tree.encode(value, name, tensors)
+            for name, value in randomness.object_states().items()
+        }
+        for name, optimizer in self.optimizers.items():
+            objects[name] = tree.encode(self._optimizer_tree(name, optimizer), name, tensors)
+        for name, thing in self._objects.items():
+            objects[name] = tree.encode(thing.state_dict(), name, tensors)
+        for name, module in self._modules.items():
+            for path, part in _with_extra_state(module):
+                key = f"{name}.{path}.extra_state"
+                objects[key] = tree.encode(part.get_extra_state(), key, tensors)
+        return tensors, objects
+
+    def restore(self, source: StateSource) -> None:
+        """Fill everything but the random states, which come last (``restore_randomness``).
+
+        Raises:
+            RestoreFailedError: the snapshot lacks something or describes another optimizer.
+        """
+        for name, tensor in [*self._model_tensors, *self._tensors.items()]:
+            source.fill(name, local_part(tensor))
+        for name, optimizer in self.optimizers.items():
+            self._restore_optimizer(name, optimizer, source)
+        for name, thing in self._objects.items():
+            thing.load_state_dict(source.tree(name))
+        for name, module in self._modules.items():
+            for path, part in _with_extra_state(module):
+                part.set_extra_state(source.tree(f"{name}.{path}.extra_state"))
+
+    def restore_randomness(self, source: StateSource) -> None:
+        """Put the random states back; the last thing before training goes on."""
+        objects = {name: source.tree(name) for name in randomness.object_states()}
+        randomness.restore(self._device, source.make, objects)
+
+    def _add(self, name: str, value: Any) -> None:
+        match value:
+            case nn.Module():
+                self._modules[name] = value
+            case Optimizer():
+                self.optimizers[name] = value
+            case Tensor():
+                self._tensors[name] = value
+            case list() | tuple():
+                for index, item in enumerate(value):
+                    self._add(f"{name}.{index}", item)
+            case _ if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+                self._objects[name] = value
+            case _:
+                raise UnsupportedStateError(
+                    f"cannot track {name}: a {type(value).__name__} is no module, optimizer or "
+                    "tensor and has no state_dict and load_state_dict"
+                )
+
+    def _optimizer_tree(self, name: str, optimizer: Optimizer) -> dict[str, Any]:
+        names = self._parameter_names[name]
+        groups = []
+        start = 0
+        for group in optimizer.param_groups:
+            stop = start + len(group["params"])
+            groups.append(
+                {
+                    "parameters": [parameter_name for _, parameter_name in names[start:stop]],
+                    "options": {key: item for key, item in group.items() if key != "params"},
+                }
+            )
+            start = stop
+        states = {
+            parameter_name: {
+                key: _described(item, parameter) for key, item in optimizer.state[parameter].items()
+            }
+            for parameter, parameter_name in names
+            if parameter in optimizer.state
+        }
+        return {"groups": groups, "states": states}
+
+    def _restore_optimizer(self, name: str, optimizer: Optimizer, source: StateSource) -> None:
+        kept = source.tree(name)
+        names = self._parameter_names[name]
+        mine = [parameter_name for _, parameter_name in names]
+        theirs = [one for group in kept["groups"] for one in group["parameters"]]
+        if mine != theirs or len(kept["groups"]) != len(optimizer.param_groups):
+            raise RestoreFailedError(
+                f"{name}: the snapshot was taken with {len(theirs)} parameters in "
+                f"{len(kept['groups'])} groups, this one has {len(mine)} in "
+                f"{len(optimizer.param_groups)}, or their names or order differ"
+            )
+        for group, kept_group in zip(optimizer.param_groups, kept["groups"], strict=True):
+            group.update(kept_group["options"])
+        for parameter, parameter_name in names:
+            state: dict[str, Any] = {}
+            for key, item in kept["states"].get(parameter_name, {}).items():
+                if not (isinstance(item, dict) and "kind" in item):
+                    state[key] = item
+                    continue
+                tensor = _created(item, parameter)
+                source.fill(f"{name}.state.{parameter_name}.{key}", local_part(tensor))
+                state[key] = tensor
+            if state:
+                optimizer.state[parameter] = state
+
+
+class StateSource(Protocol):
+    """Where a restore takes tensors and objects from."""
+
+    def fill(self, name: str, tensor: Tensor) -> None:
+        """Copy the kept tensor of that name into ``tensor``. Raises RestoreFailedError."""
+        ...
+
+    def make(self, name: str) -> Tensor:
+        """Return the kept tensor of that name as a new one. Raises RestoreFailedError."""
+        ...
+
+    def tree(self, name: str) -> Any:
+        """Return the kept object of that name. Raises RestoreFailedError."""
+        ...
+
+
+def module_tensors(name: str, module: nn.Module) -> NamedTensors:
+    """Return a module's parameters and persistent buffers, each once, under ``name.``."""
+    found: NamedTensors = []
+    seen: set[int] = set()
+    for key, value in module.state_dict(keep_vars=True).items():
+        if isinstance(value, Tensor) and id(value) not in seen:
+            seen.add(id(value))
+            found.append((f"{name}.{key}", value))
+    return found
+
+
+def _with_extra_state(module: nn.Module) -> Iterable[tuple[str, nn.Module]]:
+    for path, part in module.named_modules():
+        if type(part).get_extra_state is not nn.Module.get_extra_state:
+            yield path or "root", part
+
+
+def _parameter_names(optimizer: Optimizer, names: Mapping[int, str]) -> list[tuple[Tensor, str]]:
+    """Name an optimizer's parameters after the tracked modules, or by their place."""
+    found: list[tuple[Tensor, str]] = []
+    for parameter in (one for group in optimizer.param_groups for one in group["params"]):
+        name = names.get(id(parameter), f"parameter.{len(found)}")
+        found.append((parameter, name.partition(".")[2]))
+    return found
+
+
+def _described(item: Any, parameter: Tensor) -> Any:
+    """Say how to create a state tensor again; other values are kept as they are."""
+    if not isinstance(item, Tensor):
+        return item
+    like = isinstance(item, DTensor) == isinstance(parameter, DTensor) and (
+        item.shape == parameter.shape
+    )
+    if isinstance(item, DTensor) and not like:
+        raise UnsupportedStateError(
+            f"optimizer state of shape {tuple(item.shape)} is a DTensor unlike its parameter"
+        )
+    return {
+        "kind": _LIKE_PARAMETER if like else _PLAIN,
+        "dtype": str(item.dtype).removeprefix("torch."),
+        "shape": list(item.shape),
+        "on_cpu": item.device.type == "cpu",
+    }
+
+
+def _created(described: Mapping[str, Any], parameter: Tensor) -> Tensor:
+    dtype = getattr(torch, described["dtype"])
+    if described["kind"] == _LIKE_PARAMETER:
+        return torch.empty_like(parameter, dtype=dtype, requires_grad=False)
+    device = "cpu" if described["on_cpu"] else local_part(parameter).device
+    return torch.empty(described["shape"], dtype=dtype, device=device)
