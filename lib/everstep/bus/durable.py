@@ -82,6 +82,7 @@ class DurableConsumer:
         self._arrived: asyncio.Queue[Msg | None] = asyncio.Queue()  # None: look up
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self.pending = 0  # stored messages behind the newest one that we were given
 
     async def start(self) -> None:
         """Create the consumer and begin to ask for messages."""
@@ -137,6 +138,7 @@ class DurableConsumer:
     async def _handle(self, raw: Msg) -> None:
         """Hand a message over until it is done with, then acknowledge it."""
         message = Message(subject=raw.subject, data=raw.data, headers=raw.headers or {})
+        self.pending = raw.metadata.num_pending
         working = asyncio.create_task(self._say_working(raw))
         pause_s = RETRY_MIN_S
         try:

@@ -168,7 +168,7 @@ class NatsBus:
         except (nats.errors.Error, nats.js.errors.Error, OSError) as error:
             raise Unavailable(f"{subject} was not stored for certain: {error!r}") from error
 
-    async def consume(self, subject: str, receive: Receive, *, durable: str) -> Subscription:
+    async def consume(self, subject: str, receive: Receive, *, durable: str) -> DurableConsumer:
         """Deliver stored messages in order, at least once, from where ``durable`` left off."""
         await self.wait_connected()
         consumer = DurableConsumer(self._client, subject, receive, durable=durable)

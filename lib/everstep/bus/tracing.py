@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from opentelemetry import context, trace
+from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 TRACEPARENT: Final = "traceparent"
@@ -41,11 +41,13 @@ def incoming(operation: str, subject: str, headers: Mapping[str, str]) -> Iterat
 
 
 @contextmanager
-def remote(traceparent: str) -> Iterator[None]:
-    """Make a stored trace context current, e.g. an event's when it is published."""
-    parent = _PROPAGATOR.extract({TRACEPARENT: traceparent} if traceparent else {})
-    token = context.attach(parent)
-    try:
+def publishing(subject: str, traceparent: str) -> Iterator[None]:
+    """Continue the trace in which an event was stored while it is published."""
+    if not traceparent:
         yield
-    finally:
-        context.detach(token)
+        return
+    parent = _PROPAGATOR.extract({TRACEPARENT: traceparent})
+    with _TRACER.start_as_current_span(
+        "publish", context=parent, kind=trace.SpanKind.PRODUCER, attributes={"subject": subject}
+    ):
+        yield

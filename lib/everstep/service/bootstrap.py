@@ -1,28 +1,54 @@
-"""Opens what a service needs, in order, and closes it again: the generic part of ``__main__``."""
+"""Opens what a service needs, in order, and closes it again: the generic part of ``__main__``.
+
+HTTP comes first, so that a service whose database or bus is not up yet can say so on ``/readyz``;
+then it waits for both, however long that takes. Whether they are up later on is nobody's business
+at start: every use of them reports its own ``Unavailable``.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+import msgspec
 from fastapi import FastAPI
+from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
+from sqlalchemy import text
 
 from everstep.bus.nats import NatsBus
-from everstep.core.ports import Consumed, Projection
-from everstep.core.system import Clock, IdSource
+from everstep.core.errors import InvalidInput, Unavailable
+from everstep.core.ports import Consumed, Message, Projection
+from everstep.core.system import Clock, IdSource, RandomIds, SystemClock
 from everstep.eventstore.codec import EventCodec
+from everstep.eventstore.outbox import Outbox, envelopes
 from everstep.eventstore.postgres import PostgresStore
+from everstep.service.commands import command_subject
+from everstep.service.consumers import EventConsumer
 from everstep.service.handler import Aggregate, Handler
+from everstep.service.health import Health
+from everstep.service.http import create_app, serving
+from everstep.service.logging import configure
+from everstep.service.metrics import Metrics
+from everstep.service.observed import ObservedHandler
 from everstep.service.settings import ServiceSettings
+from everstep.service.supervised import Supervisor
+from everstep.service.telemetry import tracing
 from everstep.wire.v1.envelope_pb2 import EventEnvelope
 
 C = TypeVar("C")
 S = TypeVar("S")
 E = TypeVar("E")
 Q = TypeVar("Q", bound=ProtoMessage)
+
+DATABASE_PAUSE_S: Final = 0.25  # between attempts at start-up; it may be starting right now
+
+_log = logging.getLogger(__name__)
 
 
 class ServiceShell:
@@ -31,13 +57,21 @@ class ServiceShell:
     ``app`` is the FastAPI application to add routes to; health, readiness and metrics are there.
     """
 
-    name: str
-    store: PostgresStore
-    bus: NatsBus
-    clock: Clock
-    ids: IdSource
-    app: FastAPI
-    settings: ServiceSettings
+    def __init__(self, name: str, settings: ServiceSettings) -> None:
+        """Use ``open``."""
+        self.name = name
+        self.settings = settings
+        self.clock: Clock = SystemClock()
+        self.ids: IdSource = RandomIds()
+        self.health = Health()
+        self.metrics = Metrics()
+        self.app: FastAPI = create_app(name, self.health, self.metrics)
+        self.http_port = 0
+        self.store: PostgresStore
+        self.bus: NatsBus
+        self._supervisor = Supervisor(self.health)
+        self._wakers: list[Callable[[], None]] = []
+        self._http = AsyncExitStack()
 
     @classmethod
     @asynccontextmanager
@@ -58,19 +92,60 @@ class ServiceShell:
             codecs: of every aggregate; stored events are published under their current version.
             migrations: the service's directory of SQL files.
             projections: applied in the transaction of every append.
+
+        Raises:
+            CorruptData: the database is not this version's.
+            Unavailable: the HTTP address is taken.
         """
-        raise NotImplementedError
-        yield
+        configure(service=name, level=settings.log_level, style=settings.log_format)
+        shell = cls(name, settings)
+        async with AsyncExitStack() as stack:
+            stack.enter_context(tracing(name))
+            stack.push_async_exit(shell._http)
+            shell.http_port = await shell._http.enter_async_context(
+                serving(shell.app, host=settings.http_host, port=settings.http_port)
+            )
+            _log.info("%s serves HTTP on %s:%d", name, settings.http_host, shell.http_port)
+            shell.bus = await stack.enter_async_context(
+                NatsBus.open(settings.nats_url.get_secret_value(), name=name)
+            )
+            shell.health.check("bus", shell._bus_trouble)
+            shell.store = await shell._open_store(stack, migrations, projections)
+            shell.health.check("database", shell._database_trouble)
+            if not shell.bus.connected:
+                _log.warning("waiting for NATS")
+            await shell.bus.wait_connected()
+            stack.push_async_callback(shell._supervisor.close)
+            shell._start_outbox(codecs)
+            yield shell
 
     def handler(self, aggregate: Aggregate[C, S, E]) -> Handler[C, S, E]:
         """Return a handler that wakes the outbox and all wakers after each commit."""
-        raise NotImplementedError
+        return ObservedHandler(
+            aggregate,
+            self.store,
+            self.ids,
+            metrics=self.metrics,
+            clock=self.clock,
+            on_commit=(self._wake_all,),
+        )
 
     async def serve_command(
         self, name: str, request: type[Q], reply: Callable[[Q], Awaitable[ProtoMessage]]
     ) -> None:
-        """Answer ``everstep.v1.cmd.<service>.<name>``, one instance of the service each."""
-        raise NotImplementedError
+        """Answer ``everstep.v1.cmd.<service>.<name>``, one instance of the service each.
+
+        What ``reply`` raises is told to the requester at once; a refusal is an answer instead.
+        """
+
+        async def answer(message: Message) -> bytes:
+            try:
+                command = request.FromString(message.data)
+                return (await reply(command)).SerializeToString()
+            except (DecodeError, msgspec.ValidationError) as error:
+                raise InvalidInput(f"{message.subject}: {error}") from error
+
+        await self.bus.serve(command_subject(self.name, name), answer, queue=self.name)
 
     async def consume_events(
         self,
@@ -82,16 +157,96 @@ class ServiceShell:
         Pass the ``Consumed`` on to ``Handler.handle`` so that it commits with the effect; what the
         store says is handled already is skipped.
         """
-        raise NotImplementedError
+        consumer = EventConsumer(
+            self.store,
+            on_event,
+            consumer=self.name,
+            source=source_service,
+            health=self.health,
+            metrics=self.metrics,
+        )
+        running = await self.bus.consume(
+            f"everstep.v1.event.{source_service}.>",
+            consumer.receive,
+            durable=f"{self.name}-{source_service}",
+        )
+        self.metrics.consumer_lag.labels(source_service).set_function(lambda: running.pending)
 
     def on_commit(self, waker: Callable[[], None]) -> None:
         """Call ``waker`` (e.g. an event's ``set``) after every commit of any handler."""
-        raise NotImplementedError
+        self._wakers.append(waker)
 
     def spawn(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run a loop under supervision: logged, backed off and restarted when it raises."""
-        raise NotImplementedError
+        self._supervisor.spawn(name, work)
 
     async def run(self) -> None:
-        """Serve HTTP until SIGTERM or SIGINT, then close in order."""
-        raise NotImplementedError
+        """Serve HTTP until SIGTERM or SIGINT, then let requests in work finish."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        self.app.openapi_schema = None  # routes were added since somebody may have asked
+        self.health.phase("running")
+        _log.info("%s is ready", self.name)
+        try:
+            await stop.wait()
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+            self.health.phase("stopping")
+            _log.info("%s stops", self.name)
+            await self._http.aclose()
+
+    async def _open_store(
+        self, stack: AsyncExitStack, migrations: Path, projections: Sequence[Projection]
+    ) -> PostgresStore:
+        trouble = ""
+        while True:
+            try:
+                store = await stack.enter_async_context(
+                    PostgresStore.open(
+                        self.settings.database_url.get_secret_value(),
+                        clock=self.clock,
+                        projections=projections,
+                        migrations=(migrations,),
+                    )
+                )
+            except Unavailable as error:
+                if str(error) != trouble:
+                    trouble = str(error)
+                    _log.warning("waiting for the database: %s", trouble)
+                    self.health.trouble("database", trouble)
+                await asyncio.sleep(DATABASE_PAUSE_S)
+            else:
+                self.health.trouble("database", "")
+                return store
+
+    def _start_outbox(self, codecs: Sequence[EventCodec[Any]]) -> None:
+        outbox = Outbox(
+            self.store,
+            self.bus,
+            service=self.name,
+            to_envelope=envelopes(self.name, codecs),
+            clock=self.clock,
+        )
+        self.on_commit(outbox.wake)
+        self.metrics.outbox_lag.set_function(lambda: outbox.lag_ms / 1000)
+
+        async def trouble() -> str:
+            return outbox.trouble
+
+        self.health.check("outbox", trouble)
+        self.spawn("outbox", outbox.run)
+
+    def _wake_all(self) -> None:
+        for wake in self._wakers:
+            wake()
+
+    async def _bus_trouble(self) -> str:
+        return "" if self.bus.connected else "NATS is not connected"
+
+    async def _database_trouble(self) -> str:
+        async with self.store.reading() as connection:
+            await connection.execute(text("select 1"))
+        return ""

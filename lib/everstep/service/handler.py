@@ -2,26 +2,33 @@
 
 Folds are cached, so a command usually costs one small read (events that another instance appended)
 and one append. A cached fold may be stale at any time: the expected version of the append finds
-out, and the handler reloads and decides again. Rejected: locking streams while deciding, because a
-killed holder would have to time out.
+out, and the handler reloads and decides again. Rejected: locking streams in the database while
+deciding, because a killed holder would have to time out. Within one process commands of one stream
+do take turns: they would only make each other reload.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
+from weakref import WeakValueDictionary
 
+from everstep.bus.tracing import current_traceparent
 from everstep.core.decision import Accepted, Rejected
-from everstep.core.errors import Conflict
-from everstep.core.ports import Consumed, EventStore, NewEvent
+from everstep.core.errors import Conflict, Unavailable
+from everstep.core.ports import Consumed, EventStore, NewEvent, StoredEvent
 from everstep.core.system import IdSource
 from everstep.eventstore.codec import EventCodec
 
 C = TypeVar("C")
 S = TypeVar("S")
 E = TypeVar("E")
+
+_log = logging.getLogger(__name__)
 
 # Chosen, not measured: two instances of a service race on one stream; ten lost races in a row need
 # ten foreign appends between a load and an append that are milliseconds apart.
@@ -69,11 +76,13 @@ class Handler(Generic[C, S, E]):
         *,
         on_commit: Sequence[Callable[[], None]] = (),
     ) -> None:
-        self._aggregate = aggregate
+        """``on_commit`` are called after each append of events; they must only set a flag."""
+        self.aggregate = aggregate
         self._store = store
         self._ids = ids
         self._on_commit = tuple(on_commit)
         self._folds: OrderedDict[str, _Fold[S]] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def handle(self, command: C, *, consumed: Consumed | None = None) -> Handled[S, E]:
         """Decide on the newest state and append what follows.
@@ -88,49 +97,59 @@ class Handler(Generic[C, S, E]):
             Conflict: other writers were faster ``ATTEMPTS_MAX`` times.
             Unavailable: the store does not answer.
         """
-        stream = self._aggregate.stream_of(command)
-        for _ in range(ATTEMPTS_MAX):
-            fold = await self._fold(stream)
-            decision = self._aggregate.decide(command, fold.state)
-            events = () if isinstance(decision, Rejected) else decision.events
-            rejected = decision if isinstance(decision, Rejected) else None
-            if events or consumed is not None:
+        stream = self.aggregate.stream_of(command)
+        turn = self._turns.setdefault(stream, asyncio.Lock())
+        async with turn:
+            for _ in range(ATTEMPTS_MAX):
                 try:
-                    stored = await self._store.append(
-                        stream,
-                        fold.version,
-                        [self._new(event) for event in events],
-                        consumed=consumed,
-                    )
-                except Conflict:
-                    continue
-                if events and not stored:
-                    events = ()
-                elif events:
-                    fold = self._remember(stream, fold, events)
-            for wake in self._on_commit if events else ():
-                wake()
-            return Handled(
-                state=fold.state, version=fold.version, events=tuple(events), rejected=rejected
-            )
-        raise Conflict(f"stream {stream}: other writers were faster {ATTEMPTS_MAX} times")
+                    return await self._decide(stream, command, consumed)
+                except Conflict as error:
+                    _log.debug("%s: %s", type(command).__name__, error)
+        raise Conflict(
+            f"stream {stream}: other writers were faster {ATTEMPTS_MAX} times; send again"
+        )
 
     async def state(self, stream: str) -> S:
         """Return the fold of the stream's events, brought up to date."""
         return (await self._fold(stream)).state
 
+    async def _decide(self, stream: str, command: C, consumed: Consumed | None) -> Handled[S, E]:
+        fold = await self._fold(stream)
+        decision = self.aggregate.decide(command, fold.state)
+        rejected = decision if isinstance(decision, Rejected) else None
+        events = decision.events if isinstance(decision, Accepted) else ()
+        if events or consumed is not None:
+            stored = await self._append(stream, fold.version, events, consumed)
+            if not stored:
+                events = ()  # handled before, or nothing followed
+            else:
+                fold = self._remember(stream, fold, events)
+                for wake in self._on_commit:
+                    wake()
+        return Handled(state=fold.state, version=fold.version, events=events, rejected=rejected)
+
+    async def _append(
+        self, stream: str, version: int, events: Sequence[E], consumed: Consumed | None
+    ) -> list[StoredEvent]:
+        """Append; once more if the connection was lost, for the commit may have happened."""
+        new = [self._new(event) for event in events]
+        try:
+            return await self._store.append(stream, version, new, consumed=consumed)
+        except Unavailable:
+            return await self._store.append(stream, version, new, consumed=consumed)
+
     async def _fold(self, stream: str) -> _Fold[S]:
         fold = self._folds.get(stream)
         if fold is None:
-            fold = _Fold(state=self._aggregate.initial(), version=0)
+            fold = _Fold(state=self.aggregate.initial(), version=0)
         newer = await self._store.load(stream, after_version=fold.version)
-        decoded = [self._aggregate.codec.decode(event.type, event.data) for event in newer]
+        decoded = [self.aggregate.codec.decode(event.type, event.data) for event in newer]
         return self._remember(stream, fold, decoded)
 
     def _remember(self, stream: str, fold: _Fold[S], events: Sequence[E]) -> _Fold[S]:
         state = fold.state
         for event in events:
-            state = self._aggregate.evolve(state, event)
+            state = self.aggregate.evolve(state, event)
         fold = _Fold(state=state, version=fold.version + len(events))
         if fold.version:
             self._folds[stream] = fold
@@ -140,5 +159,11 @@ class Handler(Generic[C, S, E]):
         return fold
 
     def _new(self, event: E) -> NewEvent:
-        name, data = self._aggregate.codec.encode(event)
-        return NewEvent(event_id=self._ids.new_id("e"), type=name, data=data)
+        name, data = self.aggregate.codec.encode(event)
+        traceparent = current_traceparent()
+        return NewEvent(
+            event_id=self._ids.new_id("e"),
+            type=name,
+            data=data,
+            metadata={"traceparent": traceparent} if traceparent else {},
+        )
