@@ -11,8 +11,8 @@ from everstep.core.placement import Layout
 class JoinHost:
     """An agent has started, or tells changed facts of its host.
 
-    ``heard_ms`` is not on the wire: the shell fills in when it last heard a heartbeat of the epoch
-    that the fleet knows for this host (0: never), because heartbeats are no events.
+    ``heard_ms`` is not on the wire: the shell fills in when it last heard another agent under this
+    id (0: never), because heartbeats are no events.
     """
 
     host_id: str

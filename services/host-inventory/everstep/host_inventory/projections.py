@@ -1,0 +1,211 @@
+"""The read tables of the fleet, kept in the transaction that appends; see ``migrations``."""
+
+from __future__ import annotations
+
+from typing import Any, Final, assert_never
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    cast,
+    delete,
+    func,
+    select,
+    update,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from everstep.core.ports import StoredEvent
+from everstep.host_inventory import events as e
+from everstep.host_inventory.codec import EVENTS
+
+METADATA: Final = MetaData()
+
+HOST_FACTS: Final = Table(
+    "host_facts",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("pod", Text),
+    Column("power", Text),
+    Column("chips", Integer),
+    Column("address", Text),
+    Column("peer_port", Integer),
+    Column("agent_epoch", Text),
+    Column("joined_at_ms", BigInteger),
+    Column("present", Boolean),
+    Column("job_id", Text),
+    Column("cordoned", Boolean),
+    Column("cordon_reason", Text),
+    Column("cordon_incident_id", Text),
+    Column("cordoned_at_ms", BigInteger),
+    Column("error_counts", JSONB),
+    Column("state", Text),
+)
+
+HEARTBEATS: Final = Table(
+    "heartbeats",
+    METADATA,
+    Column("host_id", Text, primary_key=True),
+    Column("last_heartbeat", DateTime(timezone=True)),
+)
+
+PLACEMENTS: Final = Table(
+    "placements",
+    METADATA,
+    Column("job_id", Text, primary_key=True),
+    Column("generation", BigInteger),
+    Column("layout", JSONB),
+    Column("hosts", JSONB),
+    Column("replacements", JSONB),
+    Column("placed_at_ms", BigInteger),
+)
+
+
+_TEXTS: Final = ARRAY(Text)
+_BIGINTS: Final = ARRAY(BigInteger)
+_HOSTS: Final = (
+    select(HOST_FACTS, HEARTBEATS.c.last_heartbeat)
+    .join_from(HOST_FACTS, HEARTBEATS, HEARTBEATS.c.host_id == HOST_FACTS.c.id, isouter=True)
+    .order_by(HOST_FACTS.c.id)
+)
+
+
+class FleetProjection:
+    """Implements ``core.ports.Projection`` on an SQLAlchemy connection."""
+
+    async def apply(self, transaction: Any, event: StoredEvent) -> None:
+        """Bring the tables to where the event leads."""
+        connection: AsyncConnection = transaction
+        decided = EVENTS.decode(event.type, event.data)
+        match decided:
+            case e.HostJoined():
+                await _joined(connection, decided)
+            case e.JobPlaced():
+                await _placed(connection, decided)
+            case e.JobReleased():
+                await _free(connection, decided.job_id, ())
+                gone = PLACEMENTS.c.job_id == decided.job_id
+                await connection.execute(delete(PLACEMENTS).where(gone))
+            case e.HostLeft() | e.HostCordoned() | e.HostUncordoned() | e.HostErrorsCounted():
+                row = update(HOST_FACTS).where(HOST_FACTS.c.id == decided.host_id)
+                await connection.execute(row.values(**_changes(decided)))
+            case _:
+                assert_never(decided)
+
+
+def _changes(
+    event: e.HostLeft | e.HostCordoned | e.HostUncordoned | e.HostErrorsCounted,
+) -> dict[str, Any]:
+    match event:
+        case e.HostLeft():
+            return {"present": False}
+        case e.HostCordoned():
+            return {
+                "cordoned": True,
+                "cordon_reason": event.reason,
+                "cordon_incident_id": event.incident_id,
+                "cordoned_at_ms": event.at_ms,
+            }
+        case e.HostUncordoned():
+            return {
+                "cordoned": False,
+                "cordon_reason": "",
+                "cordon_incident_id": "",
+                "cordoned_at_ms": None,
+            }
+        case e.HostErrorsCounted():
+            counts = HOST_FACTS.c.error_counts
+            before = func.coalesce(cast(counts[event.kind].astext, Integer), 0)
+            added = func.jsonb_build_object(event.kind, before + event.count)
+            return {"error_counts": counts.concat(added)}
+        case _:
+            assert_never(event)
+
+
+async def _joined(connection: AsyncConnection, event: e.HostJoined) -> None:
+    facts = {
+        "pod": event.pod,
+        "power": event.power,
+        "chips": event.chips,
+        "address": event.address,
+        "peer_port": event.peer_port,
+        "agent_epoch": event.agent_epoch,
+        "joined_at_ms": event.at_ms,
+        "present": True,
+    }
+    row = upsert(HOST_FACTS).values(id=event.host_id, **facts)
+    await connection.execute(row.on_conflict_do_update(index_elements=["id"], set_=facts))
+
+
+async def _placed(connection: AsyncConnection, event: e.JobPlaced) -> None:
+    await _free(connection, event.job_id, event.placement.host_ids)
+    held = HOST_FACTS.c.id.in_(event.placement.host_ids)
+    await connection.execute(update(HOST_FACTS).where(held).values(job_id=event.job_id))
+    values = {
+        "generation": event.generation,
+        "layout": msgspec.to_builtins(event.placement.layout),
+        "hosts": msgspec.to_builtins(event.placement.hosts),
+        "replacements": list(event.replacements),
+        "placed_at_ms": event.at_ms,
+    }
+    row = upsert(PLACEMENTS).values(job_id=event.job_id, **values)
+    await connection.execute(row.on_conflict_do_update(index_elements=["job_id"], set_=values))
+
+
+async def _free(connection: AsyncConnection, job_id: str, but: tuple[str, ...]) -> None:
+    mine = (HOST_FACTS.c.job_id == job_id) & HOST_FACTS.c.id.not_in(but)
+    await connection.execute(update(HOST_FACTS).where(mine).values(job_id=""))
+
+
+async def hosts(connection: AsyncConnection, *, with_left: bool = False) -> list[dict[str, Any]]:
+    """Return the hosts by id; those that left only if asked."""
+    query = _HOSTS if with_left else _HOSTS.where(HOST_FACTS.c.present)
+    return [_host(dict(row)) for row in (await connection.execute(query)).mappings()]
+
+
+async def host(connection: AsyncConnection, host_id: str) -> dict[str, Any] | None:
+    """Return one host, also one that left."""
+    rows = await connection.execute(_HOSTS.where(HOST_FACTS.c.id == host_id))
+    row = rows.mappings().first()
+    return None if row is None else _host(dict(row))
+
+
+async def placements(connection: AsyncConnection) -> list[dict[str, Any]]:
+    """Return the placement of every job that holds hosts, by job."""
+    rows = await connection.execute(select(PLACEMENTS).order_by(PLACEMENTS.c.job_id))
+    return [dict(row) for row in rows.mappings()]
+
+
+async def save_heartbeats(connection: AsyncConnection, heard_ms: dict[str, int]) -> None:
+    """Note when hosts were last heard [ms since epoch].
+
+    In the order of their ids, so that two instances that write at once never wait in a circle.
+    """
+    ids = sorted(heard_ms)
+    given = func.unnest(
+        cast(ids, _TEXTS), cast([heard_ms[host_id] for host_id in ids], _BIGINTS)
+    ).table_valued("id", "at_ms")
+    at = func.to_timestamp(given.c.at_ms / 1000.0)
+    row = upsert(HEARTBEATS).from_select(
+        ["host_id", "last_heartbeat"], select(given.c.id, at).order_by(given.c.id)
+    )
+    newest = func.greatest(HEARTBEATS.c.last_heartbeat, row.excluded.last_heartbeat)
+    await connection.execute(
+        row.on_conflict_do_update(index_elements=["host_id"], set_={"last_heartbeat": newest})
+    )
+
+
+def _host(row: dict[str, Any]) -> dict[str, Any]:
+    heard = row.pop("last_heartbeat")
+    row["host_id"] = row.pop("id")
+    row["last_heartbeat_ms"] = None if heard is None else int(heard.timestamp() * 1000)
+    return row
