@@ -1,8 +1,8 @@
 """Objects in any S3 server, through the ``minio`` client.
 
-The client blocks, so its calls run in threads, at most ``CONCURRENCY_MAX`` at a time: an upload of a
-checkpoint must not starve everything else that uses threads. Outages are ``Unavailable``, retried by
-the caller, who knows how long it is worth to wait; the client itself does not retry.
+The client blocks, so its calls run in threads, at most ``CONCURRENCY_MAX`` at a time: an upload of
+a checkpoint must not starve everything else that uses threads. Outages are ``Unavailable``, retried
+by the caller, who knows how long it is worth to wait; the client itself does not retry.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar, cast
+from typing import Any, BinaryIO, Final, TypeVar
 
 import urllib3
 from minio import Minio
@@ -98,7 +98,7 @@ class S3Store:
         def get() -> bytes:
             response = self._client.get_object(self._bucket, key)
             try:
-                return cast("bytes", response.read())
+                return response.read()
             finally:
                 response.close()
                 response.release_conn()
@@ -109,7 +109,7 @@ class S3Store:
         """Stream the object. Raises NotFoundError, Unavailable."""
         response = await self._call(key, lambda: self._client.get_object(self._bucket, key))
         try:
-            while chunk := await self._call(key, lambda: cast("bytes", response.read(chunk_bytes))):
+            while chunk := await self._call(key, lambda: response.read(chunk_bytes)):
                 yield chunk
         finally:
             response.close()
