@@ -10,6 +10,7 @@ A sample may reach over a shard's end.
 from __future__ import annotations
 
 import json
+import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {"uint16": np.dtype("<u2"), "uint32": 
 
 # llm.c, dev/data/data_common.py: magic and version in the first of 256 int32, tokens behind them.
 _LLMC_HEADER_BYTES: Final = 1024
+_LLMC_HEAD: Final = struct.Struct("<ii")
 _LLMC_DTYPES: Final = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
 
 Tokens = npt.NDArray[Any]
@@ -173,8 +175,8 @@ def _plain_shard(path: Path, dtype: str) -> Shard:
     size = path.stat().st_size
     offset = 0
     with path.open("rb") as file:
-        head = np.frombuffer(file.read(12), dtype="<i4")
-    if len(head) == 3 and (known := _LLMC_DTYPES.get((int(head[0]), int(head[1])))):
+        head = file.read(_LLMC_HEAD.size)
+    if len(head) == _LLMC_HEAD.size and (known := _LLMC_DTYPES.get(_LLMC_HEAD.unpack(head))):
         dtype, offset = known, _LLMC_HEADER_BYTES
     item = DTYPES[checked_dtype(dtype, str(path))].itemsize
     if size == 0:
