@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -36,12 +36,13 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServers
 
 
 @pytest.fixture
-async def database_url(servers: RunningServers) -> AsyncIterator[str]:
+def database_url(servers: RunningServers) -> Iterator[str]:
     """The URL of an empty database."""
     name = RandomIds().new_id("test")
-    await create_database(servers.servers, name)
-    yield servers.servers.database_url(name)
-    await drop_database(servers.servers, name)
+    with ThreadPoolExecutor(1) as thread:  # also asked for from within running loops
+        thread.submit(asyncio.run, create_database(servers.servers, name)).result()
+        yield servers.servers.database_url(name)
+        thread.submit(asyncio.run, drop_database(servers.servers, name)).result()
 
 
 @pytest.fixture
