@@ -11,24 +11,22 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-import msgspec
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
+from everstep.agent.codec import decode_restore, decode_start
 from everstep.agent.forks import ForkServer
 from everstep.agent.membership import HostFacts, running_jobs
 from everstep.agent.ports import PortChooser
 from everstep.agent.restore import Restorer
-from everstep.agent.runs import RankRestore, Runs, Start
+from everstep.agent.runs import Runs, Start
 from everstep.agent.steps import held_message
 from everstep.agent.store import HostMemory
 from everstep.agent.supervisor import Supervisor
 from everstep.core.errors import InvalidInput
 from everstep.core.ids import is_valid_id
 from everstep.core.ports import Bus, Message, Subscription
-from everstep.core.spec import parse_spec_json
 from everstep.service.commands import host_subject
-from everstep.wire.codec import from_wire
 from everstep.wire.v1.agents_pb2 import (
     ProbeHost,
     ProbeHostReply,
@@ -88,9 +86,8 @@ class HostCommands:
     async def start(self, command: StartRanks) -> CommandReply:
         """Fork this host's ranks; answers as soon as the forks are asked for."""
         try:
-            start = from_wire(command, Start)
-            parse_spec_json(start.spec_json)
-        except (msgspec.ValidationError, InvalidInput) as error:
+            start = decode_start(command, self._facts.host_id)
+        except InvalidInput as error:
             return _refused("invalid_command", str(error))
         refusal = self._unfit(start) or self._stale(start.job_id, start.generation)
         if refusal is not None:
@@ -118,19 +115,14 @@ class HostCommands:
         if not is_valid_id(job_id):
             return _stop_refused("invalid_command", f"{job_id!r} is not a job id")
         refusal = self._stale(job_id, generation)
-        if refusal is not None:
-            return StopRanksReply(outcome=refusal.outcome, host_id=self._facts.host_id)
-        ended = True
-        if command.graceful:
-            ended = await self._supervisor.stop_gracefully(job_id, generation)
-        below = generation + 1 if command.forget else generation
-        ended = await self._supervisor.fence(job_id, below) and ended
-        if not ended:
-            return _stop_refused(
+        if command.forget and self._memory.is_retired(job_id, generation):
+            refusal = None  # asked again
+        elif refusal is None and not await self._stop(command):
+            refusal = _refused(
                 "not_ended", f"a rank or writer of job {job_id} on {self._facts.host_id} hangs"
             )
-        if command.forget:
-            await self._supervisor.forget(job_id, generation)
+        if refusal is not None:
+            return StopRanksReply(outcome=refusal.outcome, host_id=self._facts.host_id)
         return StopRanksReply(
             outcome=ACCEPTED,
             host_id=self._facts.host_id,
@@ -138,6 +130,17 @@ class HostCommands:
             rendezvous_port=self._ports.choose(),
             address=self._facts.address,
         )
+
+    async def _stop(self, command: StopRanks) -> bool:
+        job_id, generation = command.job_id, command.generation
+        ended = True
+        if command.graceful:
+            ended = await self._supervisor.stop_gracefully(job_id, generation)
+        below = generation + 1 if command.forget else generation
+        fenced = await self._supervisor.fence(job_id, below, uploads_go_on=command.forget)
+        if ended and fenced and command.forget:
+            await self._supervisor.forget(job_id, generation)
+        return ended and fenced
 
     async def save(self, command: SaveRanks) -> CommandReply:
         """Ask the ranks for a durable checkpoint."""
@@ -163,7 +166,7 @@ class HostCommands:
             return _refused(
                 "running", f"generation {running.generation} of job {job_id} writes these slots"
             )
-        plans = [from_wire(one, RankRestore) for one in command.restores]
+        plans = [decode_restore(one) for one in command.restores]
         answers = await asyncio.gather(
             *(self._restorer.restore(job_id, generation, command.step, plan) for plan in plans)
         )
@@ -199,15 +202,10 @@ class HostCommands:
         return [held_message(one) for one in self._memory.held(job_id)]
 
     def _unfit(self, start: Start) -> CommandReply | None:
-        if not is_valid_id(start.job_id):
-            return _refused("invalid_command", f"{start.job_id!r} is not a job id")
-        host = start.host(self._facts.host_id)
-        if host is None:
-            return _refused("not_placed", f"{self._facts.host_id} is not in the placement")
-        if len(host.ranks) > self._facts.chips:
+        if len(start.ranks) > self._facts.chips:
             return _refused(
                 "too_many_ranks",
-                f"{self._facts.host_id} has {self._facts.chips} chips, got ranks {host.ranks}",
+                f"{self._facts.host_id} has {self._facts.chips} chips, got ranks {start.ranks}",
             )
         return None
 

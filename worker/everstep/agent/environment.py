@@ -32,27 +32,23 @@ def rank_environment(
     Args:
         start: of the generation.
         spec: decoded from ``start``.
-        host_id: this host, which must be in the placement.
+        host_id: this host.
         rank: one of its ranks.
         agent_socket: where the rank finds its agent.
         memory_dir: where its snapshots lie.
         interface: for gloo; "" to let it choose.
         seek_position: the data position to begin at, -1 for the restored one.
     """
-    hosts = start.placement.hosts
-    index = next(i for i, one in enumerate(hosts) if one.host_id == host_id)
-    local = hosts[index].ranks
-    chip = str(local.index(rank))
-    world = str(start.placement.layout.world_size)
+    world = str(start.world_size)
     environment = {
         "OMP_NUM_THREADS": OMP_NUM_THREADS,
         **spec.env,
         "RANK": str(rank),
         "WORLD_SIZE": world,
-        "LOCAL_RANK": chip,
-        "LOCAL_WORLD_SIZE": str(len(local)),
-        "GROUP_RANK": str(index),
-        "GROUP_WORLD_SIZE": str(len(hosts)),
+        "LOCAL_RANK": str(start.ranks.index(rank)),
+        "LOCAL_WORLD_SIZE": str(len(start.ranks)),
+        "GROUP_RANK": str(start.host_index),
+        "GROUP_WORLD_SIZE": str(start.host_count),
         "ROLE_NAME": "default",
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": world,

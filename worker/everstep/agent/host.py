@@ -196,7 +196,6 @@ class _Parts:
 
     def listener(self) -> RankListener:
         return RankListener(
-            host_id=self.facts.host_id,
             runs=self.runs,
             memory=self.memory,
             replicator=self.replicator,

@@ -25,7 +25,6 @@ class RankListener:
     def __init__(
         self,
         *,
-        host_id: str,
         runs: Runs,
         memory: HostMemory,
         replicator: Replicator,
@@ -35,7 +34,6 @@ class RankListener:
         executor: Executor,
         channel: RankChannel,
     ) -> None:
-        self._host_id = host_id
         self._runs = runs
         self._memory = memory
         self._replicator = replicator
@@ -109,12 +107,7 @@ class RankListener:
             )
 
     def _tidy(self, run: JobRun) -> None:
-        replicas = frozenset(
-            rank
-            for host in run.start.placement.hosts
-            if host.replica_host_id == self._host_id
-            for rank in host.ranks
-        )
+        replicas = frozenset(run.start.replicas)
         self._executor.submit(
             self._memory.drop_strangers, run.job_id, frozenset(run.ranks), replicas
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from everstep.agent.runs import JobRun
-from everstep.core.errors import Unavailable
+from everstep.core.errors import EverstepError, Unavailable
 from everstep.core.ports import Bus
 from everstep.core.system import Clock
 from everstep.service.commands import host_subject, send_command
@@ -62,7 +62,7 @@ async def keep_joined(bus: Bus, facts: HostFacts, clock: Clock) -> None:
             reply = await send_command(
                 bus, "host_inventory", command, CommandReply, timeout_s=REQUEST_S_MAX
             )
-        except Unavailable as error:
+        except EverstepError as error:
             log.info("join waits for the inventory: %s", error)
         else:
             if reply.outcome.accepted != joined:
@@ -76,7 +76,7 @@ async def leave(bus: Bus, facts: HostFacts, clock: Clock) -> None:
     command = LeaveHost(host_id=facts.host_id, at_ms=clock.now_ms())
     try:
         await send_command(bus, "host_inventory", command, CommandReply, timeout_s=REQUEST_S_MAX)
-    except Unavailable as error:
+    except EverstepError as error:
         log.warning("left without telling the inventory: %s", error)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from everstep.agent.runs import JobRun, RankRun
-from everstep.core.errors import Unavailable
+from everstep.core.errors import EverstepError
 from everstep.core.ports import Bus
 from everstep.core.system import Clock
 from everstep.service.commands import host_subject
@@ -76,7 +76,10 @@ class Reports:
         while True:
             try:
                 await bus.publish_durable(self._subject, data, message_id=report_id)
-            except Unavailable as error:
+            except EverstepError as error:
+                if not error.retryable:
+                    log.error("report %s cannot be told: %s", report_id, error)  # noqa: TRY400 - no fault of ours to trace
+                    return
                 log.info("report %s waits: %s", report_id, error)
                 await asyncio.sleep(RETRY_S)
             else:

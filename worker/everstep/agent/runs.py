@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from everstep.agent.exits import Intent, LastWords
-from everstep.core.placement import HostPlacement, Placement
 from everstep.memory.control import Control
 
 RankKey = tuple[str, int, int]  # job, generation, rank
@@ -48,25 +47,55 @@ class RankRestore:
     """A rank's sources in order of preference."""
 
     rank: int
-    sources: tuple[Source, ...]
+    sources: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """The host that keeps copies of this host's snapshots."""
+
+    host_id: str
+    address: str
+    peer_port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What ``StartRanks`` says; the field names are the wire's."""
+    """What ``StartRanks`` says to this host; of the placement only its own part.
+
+    Args:
+        job_id: which job.
+        generation: fencing token.
+        spec_json: the job spec.
+        rendezvous_address: of the first rank's host.
+        rendezvous_port: there.
+        restore_step: -1 for a fresh start.
+        world_size: ranks of the job.
+        host_index: of this host in the placement.
+        host_count: hosts in the placement.
+        ranks: of this host, in chip order.
+        peer: None when nobody keeps copies.
+        replicas: ranks of other hosts whose copies lie here.
+        restores: of this host's ranks.
+    """
 
     job_id: str
     generation: int
     spec_json: str
-    placement: Placement
     rendezvous_address: str
     rendezvous_port: int
     restore_step: int
+    world_size: int
+    host_index: int
+    host_count: int
+    ranks: tuple[int, ...]
+    peer: Peer | None
+    replicas: tuple[int, ...] = ()
     restores: tuple[RankRestore, ...] = ()
 
-    def host(self, host_id: str) -> HostPlacement | None:
-        """Return a host's part of the placement."""
-        return next((one for one in self.placement.hosts if one.host_id == host_id), None)
+    def restore_of(self, rank: int) -> RankRestore:
+        """Return a rank's sources, none if the plan has none."""
+        return next((one for one in self.restores if one.rank == rank), RankRestore(rank=rank))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

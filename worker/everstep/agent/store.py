@@ -207,24 +207,31 @@ class HostMemory:
                 if rank not in keep:
                     self._remove(directory)
 
-    def forget(self, job_id: str, generation: int) -> None:
-        """Remove everything of a job that is over; its generations never act here again."""
+    def retire(self, job_id: str, generation: int) -> None:
+        """Note that a job is over: none of its generations so far ever acts here again."""
+        lowest = max(generation, layout.read_fence(self.root, job_id)) + 1
         with self._changed:
             self._forgotten.pop(job_id, None)  # to the end: the oldest are dropped first
-            self._forgotten[job_id] = max(generation, layout.read_fence(self.root, job_id)) + 1
+            self._forgotten[job_id] = lowest
             while len(self._forgotten) > FORGOTTEN_COUNT_MAX:
                 self._forgotten.pop(next(iter(self._forgotten)))
             temporary = self._forgotten_path.with_suffix(".new")
             temporary.write_text(json.dumps(self._forgotten))
             temporary.replace(self._forgotten_path)
-        directory = layout.job_dir(self.root, job_id)
-        if directory.exists():
-            self._remove(directory)
+
+    def is_retired(self, job_id: str, generation: int) -> bool:
+        """Say whether a job was over at this generation or a later one."""
+        return generation < self._forgotten.get(job_id, -1)
+
+    def forget(self, job_id: str) -> None:
+        """Remove everything of a job."""
+        self._remove(layout.job_dir(self.root, job_id))
 
     def _remove(self, directory: Path) -> None:
         """Take a directory away at once, and free its memory."""
         trash = Path(tempfile.mkdtemp(prefix=".trash-", dir=self.root))
-        directory.replace(trash / directory.name)
+        with contextlib.suppress(FileNotFoundError):
+            directory.replace(trash / directory.name)
         shutil.rmtree(trash, ignore_errors=True)
 
     def _refuse_stale(self, job_id: str, generation: int) -> None:

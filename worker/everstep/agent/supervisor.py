@@ -19,7 +19,7 @@ from everstep.agent.ranks import RankChannel
 from everstep.agent.replication import Replicator
 from everstep.agent.reports import RankReporter
 from everstep.agent.restore import Restorer
-from everstep.agent.runs import Answer, JobRun, RankRestore, RankRun, RunRecord, Runs, Start
+from everstep.agent.runs import Answer, JobRun, RankRun, RunRecord, Runs, Start
 from everstep.agent.steps import StepMessages
 from everstep.agent.store import HostMemory
 from everstep.agent.upload import Uploads
@@ -29,7 +29,9 @@ from everstep.memory.control import Control
 
 log = logging.getLogger(__name__)
 
-STOP_S_MAX: Final = 60.0  # to agree on a step, snapshot and leave; then they are killed
+STOP_S_MAX: Final = 60.0  # to agree on a step, snapshot, leave and store; then they are killed
+# A job that is over is not waited for by anybody, and its last checkpoint is its result: long.
+LAST_UPLOAD_S_MAX: Final = 600.0
 
 
 class Supervisor:
@@ -66,13 +68,11 @@ class Supervisor:
 
     def start(self, start: Start, seek_position: int) -> None:
         """Begin a generation; the host must be in its placement and fenced at it."""
-        host = start.host(self._facts.host_id)
-        assert host is not None
         self._memory.forget_after(start.job_id, start.restore_step)
         ranks: dict[int, RankRun] = {}
-        for rank in host.ranks:
+        for rank in start.ranks:
             control = self._control(start.job_id, rank)
-            control.reset(replication_off=start.host(host.replica_host_id) is None)
+            control.reset(replication_off=start.peer is None)
             ranks[rank] = RankRun(rank=rank, control=control)
         run = self._run(start, seek_position, ranks)
         self._runs.add(run)
@@ -93,10 +93,12 @@ class Supervisor:
         run = self._run(start, record.seek_position, ranks)
         self._runs.add(run)
         self._begin(run)
-        for rank in run.alive:
+        for rank in run.ranks.values():
             self._replicator.newest_changed(run.job_id, rank.rank)
             if rank.control.durable_busy:
                 self._uploads.add(run.job_id, run.generation, rank, frozenset(run.ranks))
+        if self._memory.is_retired(run.job_id, run.generation):
+            self._spawn(self._drop_when_stored(run.job_id, run.generation))
 
     def ask(self, job_id: str, generation: int, what: str) -> bool:
         """Ask a generation's ranks to ``save`` or ``stop``; False when none of it runs here."""
@@ -110,22 +112,33 @@ class Supervisor:
         return True
 
     async def stop_gracefully(self, job_id: str, generation: int) -> bool:
-        """Let the ranks of this and older generations agree on a last step, then kill the rest.
+        """Let the ranks of this and older generations agree on a last step and store it.
+
+        After ``STOP_S_MAX`` in all, ranks are killed and uploads are left to themselves.
 
         Returns:
-            False when one could not be killed either.
+            False when a rank could not be killed either.
         """
         run = self._runs.get(job_id)
         if run is None or run.generation > generation:
             return True
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STOP_S_MAX
         self.ask(job_id, run.generation, "stop")
-        if await run.wait_gone(STOP_S_MAX):
-            return True
-        log.warning("ranks of job %s did not stop in %d s: killed", job_id, STOP_S_MAX)
-        return await self._kill(run)
+        if not await run.wait_gone(STOP_S_MAX):
+            log.warning("ranks of job %s did not stop in %d s: killed", job_id, STOP_S_MAX)
+            return await self._kill(run)
+        if not await self._uploads.drained(job_id, deadline - loop.time()):
+            log.warning("the last checkpoint of job %s is not stored yet", job_id)
+        return True
 
-    async def fence(self, job_id: str, below: int) -> bool:
+    async def fence(self, job_id: str, below: int, *, uploads_go_on: bool = False) -> bool:
         """End everything of generations below ``below`` and see that nothing writes any more.
+
+        Args:
+            job_id: of which job.
+            below: the lowest generation that may act from now on.
+            uploads_go_on: the job is over, and what it stored last is its result.
 
         Returns:
             False when a process or a writer could not be ended in time.
@@ -133,7 +146,8 @@ class Supervisor:
         self._memory.raise_fence(job_id, below)
         self._replicator.end(job_id, below)
         self._restorer.end(job_id, below)
-        self._uploads.end(job_id, below)
+        if not uploads_go_on:
+            self._uploads.end(job_id, below)
         run = self._runs.get(job_id)
         reaped = True
         if run is not None and run.generation < below:
@@ -146,10 +160,27 @@ class Supervisor:
         return reaped and quiet
 
     async def forget(self, job_id: str, generation: int) -> None:
-        """Drop all memory of a job that is over and fenced."""
+        """Drop all memory of a job that is over and fenced, once its uploads are through."""
+        self._memory.retire(job_id, generation)
+        if await self._uploads.drained(job_id, 0):
+            await self._drop(job_id, generation)
+        else:
+            self._spawn(self._drop_when_stored(job_id, generation))
+
+    async def _drop_when_stored(self, job_id: str, generation: int) -> None:
+        if not await self._uploads.drained(job_id, LAST_UPLOAD_S_MAX):
+            log.error("the last checkpoint of job %s could not be stored", job_id)
+        await self._drop(job_id, generation)
+
+    async def _drop(self, job_id: str, generation: int) -> None:
+        run = self._runs.get(job_id)
+        if run is not None and run.generation > generation:
+            return  # the job began anew while we waited
         self._runs.forget(job_id)
+        self._uploads.end(job_id, generation + 1)
+        self._replicator.end(job_id, generation + 1)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._executor, self._memory.forget, job_id, generation)
+        await loop.run_in_executor(self._executor, self._memory.forget, job_id)
 
     def fork(self, run: JobRun, rank: RankRun) -> None:
         """Ask the fork server for a rank."""
@@ -197,10 +228,7 @@ class Supervisor:
         """Set everything going that has not gone before."""
         start = run.start
         self._steps.begin(run)
-        host = start.host(self._facts.host_id)
-        assert host is not None
-        peer = start.host(host.replica_host_id)
-        plans = {one.rank: one for one in start.restores}
+        peer = start.peer
         for rank in run.alive:
             if rank.intent is Intent.KILL:
                 continue
@@ -215,10 +243,10 @@ class Supervisor:
             if start.restore_step < 0:
                 self._answer(run, rank, Answer(kind="fresh"))
             else:
-                plan = plans.get(rank.rank, RankRestore(rank=rank.rank, sources=()))
-                self._spawn(self._restore(run, rank, plan))
+                self._spawn(self._restore(run, rank))
 
-    async def _restore(self, run: JobRun, rank: RankRun, plan: RankRestore) -> None:
+    async def _restore(self, run: JobRun, rank: RankRun) -> None:
+        plan = run.start.restore_of(rank.rank)
         answer = await self._restorer.restore(
             run.job_id, run.generation, run.start.restore_step, plan
         )

@@ -76,6 +76,7 @@ class Uploads:
         self._batches = {batch.key: batch for batch in files.load()}
         self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
         self._closing = False
+        self._progress = asyncio.Event()
         self._complete: asyncio.Queue[ShardBatch] = asyncio.Queue()
         for batch in self._batches.values():
             if batch.complete:
@@ -93,7 +94,9 @@ class Uploads:
         key = (job_id, generation, rank.rank)
         running = self._tasks.get(key)
         if running is None or running.done():
-            self._tasks[key] = asyncio.create_task(self._upload(job_id, generation, rank, local))
+            task = asyncio.create_task(self._upload(job_id, generation, rank, local))
+            task.add_done_callback(lambda _: self._progress.set())
+            self._tasks[key] = task
 
     def end(self, job_id: str, generation: int) -> None:
         """Stop uploading for older generations: the registry would refuse them."""
@@ -102,6 +105,17 @@ class Uploads:
         for batch in list(self._batches.values()):
             if batch.job_id == job_id and batch.generation < generation and not batch.complete:
                 self._drop(batch, "its generation is over")
+
+    async def drained(self, job_id: str, timeout_s: float) -> bool:
+        """Wait until nothing of a job is under way or unreported; False when it takes longer."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._is_busy(job_id):
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def close(self) -> None:
         """Stop all; a new agent takes up what is not through."""
@@ -116,6 +130,13 @@ class Uploads:
             await self._report(bus, batch)
             self._batches.pop(batch.key, None)
             self._files.delete(batch)
+            self._progress.set()
+
+    def _is_busy(self, job_id: str) -> bool:
+        running = any(key[0] == job_id and not task.done() for key, task in self._tasks.items())
+        return running or any(
+            batch.job_id == job_id and batch.complete for batch in self._batches.values()
+        )
 
     async def _upload(
         self, job_id: str, generation: int, rank: RankRun, local: frozenset[int]
@@ -177,7 +198,10 @@ class Uploads:
                 reply = await send_command(
                     bus, "checkpoint_registry", command, CommandReply, timeout_s=REPORT_S_MAX
                 )
-            except Unavailable as error:
+            except EverstepError as error:
+                if not error.retryable:
+                    log.warning("shards of step %d cannot be reported: %s", batch.step, error)
+                    return
                 log.info("shards of step %d wait for the registry: %s", batch.step, error)
                 await asyncio.sleep(REPORT_RETRY_S)
                 continue

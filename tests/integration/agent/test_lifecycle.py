@@ -1,0 +1,189 @@
+"""Start, step, report, fence, stop and forget on real processes."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+
+import pytest
+from tests.integration.agent import harness
+from tests.integration.agent.harness import hosts_on, new_plane, placed, spec_json, start_all
+from tests.waiting import until
+
+from everstep.agent.processes import is_running
+from everstep.wire.v1.agents_pb2 import (
+    COLLECTIVE,
+    COLLECTIVE_ERROR,
+    FINISHED,
+    KILLED,
+    RANK_EXITED,
+    RANK_READY,
+    START_FAILED,
+    STOPPED,
+    USER_ERROR,
+)
+
+
+def digest_after(step: int) -> bytes:
+    """The fake rank's state, computed independently."""
+    digest = b"\0" * 32
+    for index in range(1, step + 1):
+        digest = hashlib.sha256(digest + str(index).encode()).digest()
+    return digest
+
+
+async def test_two_ranks_run_to_their_end(tmp_path):
+    """Both ranks get ready, step, store their last state and finish; each step is told."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane):
+        replies = await start_all(plane, placed([host], 2), 1, spec_json(steps=20))
+        assert [one.outcome.accepted for one in replies] == [True]
+        ends = await until(lambda: len(got := plane.reported(RANK_EXITED)) == 2 and got)
+        assert sorted((one.rank, one.exit_class, one.step) for one in ends) == [
+            (0, FINISHED, 20),
+            (1, FINISHED, 20),
+        ]
+        assert [one.source_kind for one in plane.reported(RANK_READY)] == ["fresh", "fresh"]
+        report = await until(lambda: plane.shards and plane.shards[0])
+        assert [shard.rank for shard in report.shards] == [0, 1]
+        assert report.step == 20
+        for shard in report.shards:
+            data = await plane.objects.get(shard.uri)
+            assert digest_after(20) in data
+        steps = [rank.step for one in plane.metrics for rank in one.ranks if rank.rank == 0]
+        assert steps == list(range(1, 21))
+        assert plane.metrics[5].held
+
+
+@pytest.mark.parametrize(
+    ("how", "exit_class", "signal"),
+    [("said", USER_ERROR, 0), ("exit", USER_ERROR, 0), ("segfault", KILLED, 11)],
+)
+async def test_rank_that_fails_is_reported_with_its_class(tmp_path, how, exit_class, signal):
+    """Words, codes and signals all end as one report that names the cause."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane):
+        await start_all(plane, placed([host], 1), 1, spec_json(fail=how, fail_at=3))
+        [end] = await until(lambda: plane.reported(RANK_EXITED))
+        assert (end.rank, end.exit_class, end.signal) == (0, exit_class, signal)
+        assert end.step == 2
+        if how == "exit":
+            assert end.exit_code == 7
+            assert "rank 0 in" in end.traceback  # the end of its log
+
+
+async def test_exception_without_words_shows_its_traceback(tmp_path):
+    """A rank that dies in Python before it can speak is shown by the end of its log."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane):
+        await start_all(plane, placed([host], 1), 1, spec_json(fail="raise", fail_at=2))
+        [end] = await until(lambda: plane.reported(RANK_EXITED))
+        assert (end.exit_class, end.exit_code) == (USER_ERROR, 1)
+        assert "ValueError: the user's mistake" in end.traceback
+
+
+async def test_collective_error_is_told_while_the_rank_lives(tmp_path):
+    """An echo is reported at once; the rank that is fenced later is not reported again."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane):
+        await start_all(plane, placed([host], 1), 1, spec_json(fail="collective", fail_at=2))
+        [echo] = await until(lambda: plane.reported(COLLECTIVE_ERROR))
+        assert (echo.exit_class, echo.error) == (COLLECTIVE, "peer closed")
+        assert (await plane.stop("h1", 2)).outcome.accepted
+        assert plane.reported(RANK_EXITED) == []
+
+
+async def test_stop_kills_older_ranks_before_it_answers(tmp_path):
+    """When the answer is there, no rank of an older generation is any more."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane) as agent:
+        await start_all(plane, placed([host], 2), 1, spec_json())
+        await plane.step_reached(1, 5)
+        pids = [rank.pid for rank in agent.runs.get(harness.JOB).ranks.values()]
+        assert all(is_running(pid) for pid in pids)
+        began = time.monotonic()
+        reply = await plane.stop("h1", 2)
+        took_ms = (time.monotonic() - began) * 1_000
+        assert reply.outcome.accepted
+        assert not any(is_running(pid) for pid in pids)
+        held = {(one.rank, one.own): one.step for one in reply.held}
+        assert set(held) == {(0, True), (1, True)}
+        assert min(held.values()) >= 4
+        assert 20_000 <= reply.rendezvous_port < 65_536
+        assert took_ms < 1_000, took_ms  # 50 ms on a quiet machine; benchmarks measure it
+        again = await plane.stop("h1", 2)
+        assert list(again.held) == list(reply.held)
+        assert plane.reported(RANK_EXITED) == []
+
+
+async def test_older_generation_is_refused_after_the_fence(tmp_path):
+    """A late start of the old generation starts nothing; the current one may be asked for twice."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane) as agent:
+        placement = placed([host], 1)
+        await plane.stop("h1", 3)
+        [late] = await start_all(plane, placement, 2, spec_json())
+        assert (late.outcome.accepted, late.outcome.why) == (False, "stale_generation")
+        assert agent.idle
+        [first] = await start_all(plane, placement, 3, spec_json())
+        await plane.step_reached(3, 2)
+        pid = agent.runs.get(harness.JOB).ranks[0].pid
+        [second] = await start_all(plane, placement, 3, spec_json())
+        assert first.outcome.accepted
+        assert second.outcome.accepted
+        assert agent.runs.get(harness.JOB).ranks[0].pid == pid
+        stale = await plane.stop("h1", 2)
+        assert stale.outcome.why == "stale_generation"
+        assert is_running(pid)
+
+
+async def test_graceful_stop_ends_with_a_stored_checkpoint(tmp_path):
+    """Ranks are asked, snapshot, leave as STOPPED, and their last step is in the object store."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane):
+        await start_all(plane, placed([host], 1), 1, spec_json())
+        await plane.step_reached(1, 3)
+        reply = await plane.stop("h1", 2, graceful=True)
+        assert reply.outcome.accepted
+        [end] = await until(lambda: plane.reported(RANK_EXITED))
+        assert end.exit_class == STOPPED
+        assert [one.step for one in plane.shards] == [end.step]
+        assert end.step in {one.step for one in reply.held}
+
+
+async def test_forget_drops_the_memory_after_the_last_upload(tmp_path):
+    """The last checkpoint is stored although the job is over; then its memory is free."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane) as agent:
+        await start_all(plane, placed([host], 2), 1, spec_json(steps=10))
+        await until(lambda: len(plane.reported(RANK_EXITED)) == 2)
+        for _ in range(2):
+            assert (await plane.stop("h1", 2, forget=True)).outcome.accepted
+        await until(lambda: plane.shards)
+        await until(lambda: agent.memory.jobs() == [])
+        [late] = await start_all(plane, placed([host], 2), 2, spec_json())
+        assert late.outcome.why == "stale_generation"
+
+
+async def test_orphans_of_a_rank_are_ended_with_it(tmp_path):
+    """What a dead rank left running in its session is killed."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane):
+        await start_all(plane, placed([host], 1), 1, spec_json(fail="orphan", fail_at=2))
+        [end] = await until(lambda: plane.reported(RANK_EXITED))
+        assert end.exit_code == 9
+        pid = int(end.traceback.split("orphan ")[1].split()[0])
+        await until(lambda: not is_running(pid))
+
+
+async def test_start_that_does_not_fit_is_refused(tmp_path):
+    """More ranks than chips, a host that is not placed, and a broken spec are refused."""
+    async with (
+        hosts_on(tmp_path, "h1", "h2") as [host, other],
+        new_plane() as plane,
+        host.up(plane),
+        other.up(plane),
+    ):
+        [many] = await start_all(plane, placed([host], 3), 1, spec_json())
+        assert many.outcome.why == "too_many_ranks"
+        placement = placed([other], 1)
+        placement.hosts[0].host_id = "h9"
+        command = harness.StartRanks(
+            job_id=harness.JOB, generation=1, spec_json=spec_json(), placement=placement
+        )
+        stranger = await plane.ask("h1", command, harness.CommandReply)
+        assert stranger.outcome.why == "invalid_command"
+        [broken] = await start_all(plane, placed([host], 1), 1, '{"name": "x"}')
+        assert broken.outcome.why == "invalid_command"
+        assert plane.reported(START_FAILED) == []
