@@ -1,0 +1,108 @@
+"""The registry's HTTP API: checkpoints, and what lies in hosts' memory."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from everstep.checkpoint_registry import queries
+from everstep.checkpoint_registry.memory_map import MemoryMap
+from everstep.core.errors import NotFoundError
+from everstep.eventstore.postgres import PostgresStore
+
+
+class ShardInfo(BaseModel):
+    """One rank's state in the object store."""
+
+    rank: int
+    uri: str
+    bytes: int
+    checksum: str = Field(description="xxh3-128 of the whole object, hex")
+
+
+class Checkpoint(BaseModel):
+    """One step's checkpoint. Times are milliseconds since the epoch."""
+
+    job_id: str
+    step: int
+    generation: int
+    state: str = Field(description="collecting, stored, complete, deleted or purged")
+    complete: bool = Field(description="every shard was read back and the manifest is written")
+    world_size: int
+    shards_stored: int
+    bytes: int
+    manifest_uri: str
+    data_state: Any
+    rng_state: Any
+    created_at_ms: int
+    completed_at_ms: int | None
+    deleted_why: str
+
+
+class WholeCheckpoint(Checkpoint):
+    """A checkpoint with its shards."""
+
+    shards: list[ShardInfo]
+
+
+class Checkpoints(BaseModel):
+    """By job, newest step first."""
+
+    checkpoints: list[Checkpoint]
+
+
+class Copy(BaseModel):
+    """A snapshot in a host's memory."""
+
+    host_id: str
+    step: int
+    own: bool
+    generation: int
+    told_at_ms: int
+
+
+class RankCopies(BaseModel):
+    """Where a rank's snapshots lie."""
+
+    rank: int
+    copies: list[Copy]
+
+
+class Memory(BaseModel):
+    """As the hosts told with their newest step; restores are planned from what they say then."""
+
+    job_id: str
+    common_step: int | None = Field(description="newest step of which every rank here has a copy")
+    ranks: list[RankCopies]
+
+
+def routes(store: PostgresStore, memory: MemoryMap) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(prefix="/v1", tags=["checkpoints"])
+
+    @router.get("/checkpoints")
+    async def checkpoints(
+        *, job_id: str | None = None, deleted: Annotated[bool, Query()] = False
+    ) -> Checkpoints:
+        """List checkpoints, of one job if asked; deleted ones only with ``deleted=true``."""
+        async with store.reading() as connection:
+            found = await queries.listed(connection, job_id, with_deleted=deleted)
+        return Checkpoints(checkpoints=[Checkpoint.model_validate(row) for row in found])
+
+    @router.get("/checkpoints/{job_id}/{step}")
+    async def checkpoint(job_id: str, step: int, generation: int | None = None) -> WholeCheckpoint:
+        """Return a step's checkpoint with its shards; the newest generation's unless asked."""
+        async with store.reading() as connection:
+            found = await queries.one(connection, job_id, step, generation)
+        if found is None:
+            raise NotFoundError(f"job {job_id!r} has no checkpoint of step {step}")
+        return WholeCheckpoint.model_validate(found)
+
+    @router.get("/memory")
+    async def held(job_id: str) -> Memory:
+        """Return where the snapshots of every rank of a running job lie."""
+        return Memory.model_validate(memory.of_job(job_id))
+
+    return router

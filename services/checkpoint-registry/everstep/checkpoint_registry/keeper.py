@@ -1,0 +1,241 @@
+"""Carries checkpoints on: reads them back, completes them, deletes old ones, removes objects.
+
+What is to be done follows from the stored state alone, so a registry that is killed anywhere goes
+on from there, and two that work at once do the same harmless work twice:
+
+1. every rank has reported -> read each object back; a bad one is refused by name;
+2. all are good -> write the manifest (always the same bytes), then ``CheckpointCompleted``;
+3. completed -> ``CheckpointDeleted`` for what retention gives up: no plan takes it from then on;
+4. deleted -> remove the manifest, then the shards, then ``CheckpointPurged``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import xxhash
+
+from everstep.checkpoint_registry.catalog import Catalog, CheckpointId
+from everstep.checkpoint_registry.codec import checkpoint_stream, history_stream
+from everstep.checkpoint_registry.commands import (
+    CheckpointCommand,
+    CompleteCheckpoint,
+    DeleteCheckpoint,
+    HistoryCommand,
+    NotePurge,
+    RefuseShard,
+)
+from everstep.checkpoint_registry.events import CheckpointEvent, HistoryEvent, Shard
+from everstep.checkpoint_registry.manifest import manifest_key, manifest_of, prefix_of
+from everstep.checkpoint_registry.retention import removals
+from everstep.checkpoint_registry.state import Checkpoint, History, Phase
+from everstep.core.errors import NotFoundError, Unavailable
+from everstep.core.ports import ObjectStore
+from everstep.core.system import Clock
+from everstep.service.handler import Handler
+
+CHUNK_BYTES: Final = 4 << 20  # large enough to be few requests, and 4 at once stay in the caches
+READS_MAX: Final = 4  # at once; chosen: one core hashes faster than a store answers four
+DELETES_MAX: Final = 16  # at once; they carry no data
+# Commits of this process wake the keeper; this finds what another instance left undone.
+POLL_S: Final = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class CheckpointKeeper:
+    """The registry's process manager."""
+
+    def __init__(
+        self,
+        checkpoints: Handler[CheckpointCommand, Checkpoint, CheckpointEvent],
+        histories: Handler[HistoryCommand, History, HistoryEvent],
+        catalog: Catalog,
+        objects: ObjectStore,
+        clock: Clock,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._histories = histories
+        self._catalog = catalog
+        self._objects = objects
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self._reads = asyncio.Semaphore(READS_MAX)
+        self._deletes = asyncio.Semaphore(DELETES_MAX)
+        # What was read back and found good of checkpoints that are not complete yet, so that one
+        # bad shard does not make all others be read again.
+        self._good: dict[CheckpointId, set[Shard]] = {}
+        self._to_thin: set[str] = set()  # jobs with a new complete checkpoint
+        self._started = False  # at start, every job is looked at once
+        self._troubles: dict[CheckpointId, str] = {}  # to log each once
+
+    def wake(self) -> None:
+        """Look again: something was committed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Carry on forever. Raises Unavailable when the database does not answer."""
+        while True:
+            self._woken.clear()
+            await self.carry_on()
+            try:
+                await asyncio.wait_for(self._woken.wait(), POLL_S)
+            except TimeoutError:
+                continue
+
+    async def carry_on(self) -> None:
+        """Do all that can be done now; what the object store keeps from being done stays."""
+        for checkpoint_id in await self._catalog.unfinished():
+            await self._attempt(checkpoint_id)
+        if not self._started:
+            self._to_thin |= set(await self._catalog.job_ids())
+            self._started = True
+        for job_id in sorted(self._to_thin):
+            for deleted in await self.thin_out(job_id):
+                await self._attempt(deleted)
+            self._to_thin.discard(job_id)
+
+    async def thin_out(self, job_id: str) -> list[CheckpointId]:
+        """Delete what retention gives up, without its objects; return it."""
+        history = await self._histories.state(history_stream(job_id))
+        gone = removals(await self._catalog.known(job_id), history)
+        ids = [CheckpointId(job_id=job_id, step=r.step, generation=r.generation) for r in gone]
+        for checkpoint_id, removal in zip(ids, gone, strict=True):
+            await self.delete(checkpoint_id, removal.why)
+        return ids
+
+    async def delete(self, which: CheckpointId, why: str) -> None:
+        """Make a checkpoint unusable; its objects go later."""
+        self._good.pop(which, None)
+        await self._checkpoints.handle(
+            DeleteCheckpoint(
+                job_id=which.job_id,
+                step=which.step,
+                generation=which.generation,
+                why=why,
+                at_ms=self._clock.now_ms(),
+            )
+        )
+
+    async def _attempt(self, which: CheckpointId) -> None:
+        stream = checkpoint_stream(which.job_id, which.generation, which.step)
+        checkpoint = await self._checkpoints.state(stream)
+        try:
+            match checkpoint.phase:
+                case Phase.STORED:
+                    await self._finish(which, checkpoint)
+                case Phase.DELETED:
+                    await self._purge(which)
+                case _:
+                    pass
+        except Unavailable as error:
+            if self._troubles.get(which) != str(error):
+                _log.warning("%s stays %s for now: %s", which, checkpoint.phase, error)
+                self._troubles[which] = str(error)
+        else:
+            self._troubles.pop(which, None)
+
+    async def _finish(self, which: CheckpointId, checkpoint: Checkpoint) -> None:
+        faults = await self._read_back(which, checkpoint.sorted_shards)
+        for shard, fault in faults:
+            await self._refuse(which, shard, fault)
+        if not faults:
+            await self._complete(which, checkpoint)
+
+    async def _read_back(
+        self, which: CheckpointId, shards: Sequence[Shard]
+    ) -> list[tuple[Shard, str]]:
+        """Return what is bad, with the reason. Raises Unavailable; what was good is remembered."""
+        good = self._good.setdefault(which, set())
+        faults: list[tuple[Shard, str]] = []
+
+        async def check(shard: Shard) -> None:
+            async with self._reads:
+                fault = await self._fault(shard)
+            if fault:
+                faults.append((shard, fault))
+            else:
+                good.add(shard)
+
+        outage: Unavailable | None = None
+        try:
+            async with asyncio.TaskGroup() as reads:
+                for shard in shards:
+                    if shard not in good:
+                        reads.create_task(check(shard))
+        except* Unavailable as errors:
+            outage = Unavailable(str(errors.exceptions[0]))
+        if outage is not None:
+            raise outage
+        return sorted(faults, key=lambda fault: fault[0].rank)
+
+    async def _complete(self, which: CheckpointId, checkpoint: Checkpoint) -> None:
+        history = await self._histories.state(history_stream(which.job_id))
+        key = manifest_key(which.job_id, which.step, which.generation)
+        await self._objects.put(key, manifest_of(checkpoint, history.layout))
+        done = await self._checkpoints.handle(
+            CompleteCheckpoint(
+                job_id=which.job_id,
+                step=which.step,
+                generation=which.generation,
+                shards=checkpoint.sorted_shards,
+                manifest_uri=key,
+                at_ms=self._clock.now_ms(),
+            )
+        )
+        if done.state.phase in (Phase.DELETED, Phase.PURGED):
+            await self._objects.delete(key)  # deleted while it was read back: leave no manifest
+        if done.events:
+            _log.info("%s is complete", which)
+        self._good.pop(which, None)
+        self._to_thin.add(which.job_id)
+
+    async def _refuse(self, which: CheckpointId, shard: Shard, fault: str) -> None:
+        _log.warning("%s: %s is bad: %s", which, shard.uri, fault)
+        await self._checkpoints.handle(
+            RefuseShard(
+                job_id=which.job_id,
+                step=which.step,
+                generation=which.generation,
+                uri=shard.uri,
+                checksum=shard.checksum,
+                why=fault,
+                at_ms=self._clock.now_ms(),
+            )
+        )
+
+    async def _fault(self, shard: Shard) -> str:
+        """Read an object back; say what is wrong with it, "" for nothing. Raises Unavailable."""
+        digest, size = xxhash.xxh3_128(), 0
+        try:
+            async for chunk in self._objects.chunks(shard.uri, chunk_bytes=CHUNK_BYTES):
+                digest.update(chunk)
+                size += len(chunk)
+        except NotFoundError:
+            return f"expected {shard.bytes} bytes, got no object"
+        if size != shard.bytes:
+            return f"expected {shard.bytes} bytes, got {size}"
+        if digest.hexdigest() != shard.checksum:
+            return f"expected xxh3-128 {shard.checksum}, got {digest.hexdigest()}"
+        return ""
+
+    async def _purge(self, which: CheckpointId) -> None:
+        await self._objects.delete(manifest_key(which.job_id, which.step, which.generation))
+        prefix = prefix_of(which.job_id, which.step, which.generation)
+        left = await self._objects.list(prefix)
+        await asyncio.gather(*(self._remove(found.key) for found in left))
+        await self._checkpoints.handle(
+            NotePurge(
+                job_id=which.job_id,
+                step=which.step,
+                generation=which.generation,
+                at_ms=self._clock.now_ms(),
+            )
+        )
+
+    async def _remove(self, key: str) -> None:
+        async with self._deletes:
+            await self._objects.delete(key)

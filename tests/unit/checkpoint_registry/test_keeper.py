@@ -1,0 +1,387 @@
+"""The registry's process manager on in-memory adapters, killed at every point."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+import xxhash
+from tests.unit.checkpoint_registry.words import report
+
+from everstep.checkpoint_registry.catalog import CheckpointId, MemoryCatalog
+from everstep.checkpoint_registry.codec import (
+    CHECKPOINTS,
+    HISTORIES,
+    checkpoint_stream,
+)
+from everstep.checkpoint_registry.commands import NoteJob
+from everstep.checkpoint_registry.events import Shard
+from everstep.checkpoint_registry.keeper import CheckpointKeeper
+from everstep.checkpoint_registry.state import Phase
+from everstep.core.errors import Unavailable
+from everstep.core.placement import Layout
+from everstep.eventstore.memory import MemoryStore
+from everstep.objectstore.memory import MemoryObjects
+from everstep.service.handler import Handler
+
+LAYOUT = Layout(tp=2)
+
+
+class KilledError(Exception):
+    """The process died here."""
+
+
+class Clock:
+    """Stands still."""
+
+    def now_ms(self) -> int:
+        """Return one time."""
+        return 1_000
+
+    def monotonic_ms(self) -> float:
+        """Return the same."""
+        return 1_000.0
+
+
+class Ids:
+    """Counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def new_id(self, prefix: str) -> str:
+        """Return the next one."""
+        self.count += 1
+        return f"{prefix}-{self.count}"
+
+
+class Objects(MemoryObjects):
+    """Dies before one of its calls, or does not answer at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls_left: int | None = None
+        self.away = False
+
+    def count(self) -> None:
+        """Count a call."""
+        if self.away:
+            raise Unavailable("the object store is away")
+        if self.calls_left is not None:
+            if self.calls_left == 0:
+                raise KilledError
+            self.calls_left -= 1
+
+    async def put(self, key, data):
+        self.count()
+        await super().put(key, data)
+
+    async def delete(self, key):
+        self.count()
+        await super().delete(key)
+
+    async def list(self, prefix):
+        self.count()
+        return await super().list(prefix)
+
+    async def chunks(self, key, *, chunk_bytes):
+        self.count()
+        async for chunk in super().chunks(key, chunk_bytes=chunk_bytes):
+            yield chunk
+
+
+class Store(MemoryStore):
+    """Dies before or right after one of its appends."""
+
+    appends_left: int | None = None
+    after = False
+
+    async def append(self, *args, **kwargs):
+        dies = self.appends_left == 0
+        if self.appends_left is not None:
+            self.appends_left -= 1
+        if dies and not self.after:
+            raise KilledError
+        stored = await super().append(*args, **kwargs)
+        if dies:
+            raise KilledError
+        return stored
+
+
+class World:
+    """A store, objects, and registries that come and go."""
+
+    def __init__(self) -> None:
+        self.catalog = MemoryCatalog()
+        self.store = Store(clock=Clock(), projections=[self.catalog])
+        self.objects = Objects()
+        self.ids = Ids()
+
+    def keeper(self) -> CheckpointKeeper:
+        """Start a registry that remembers nothing."""
+        return CheckpointKeeper(
+            self.handler(), self.histories(), self.catalog, self.objects, Clock()
+        )
+
+    def handler(self) -> Handler:
+        """Return a handler of checkpoints without a cache."""
+        return Handler(CHECKPOINTS, self.store, self.ids)
+
+    def histories(self) -> Handler:
+        """Return a handler of histories without a cache."""
+        return Handler(HISTORIES, self.store, self.ids)
+
+    async def upload(self, step: int, *, bad_rank: int = -1, absent_rank: int = -1) -> None:
+        """Store two ranks' objects and report them; one may differ from what is said."""
+        base = report(0, 1, step=step)
+        shards = []
+        for shard in base.shards:
+            data = f"rank {shard.rank} step {step}".encode()
+            shards.append(said(shard, data))
+            stored = b"rotten" if shard.rank == bad_rank else data
+            if shard.rank != absent_rank:
+                await MemoryObjects.put(self.objects, shard.uri, stored)
+        done = await self.handler().handle(replace(base, shards=tuple(shards)))
+        assert done.rejected is None
+
+    async def phase(self, step: int) -> Phase:
+        """Return how far a checkpoint is."""
+        return (await self.handler().state(checkpoint_stream("job", 1, step))).phase
+
+    async def events(self, step: int) -> list[str]:
+        """Return what happened to a checkpoint."""
+        return [e.type for e in await self.store.load(checkpoint_stream("job", 1, step))]
+
+    async def keys(self, step: int) -> list[str]:
+        """Return the names of a checkpoint's objects."""
+        found = await MemoryObjects.list(self.objects, f"jobs/job/step-{step:08d}/")
+        return [info.key.rpartition("/")[2] for info in found]
+
+
+def said(shard: Shard, data: bytes) -> Shard:
+    """Return the shard as an agent that uploaded ``data`` reports it."""
+    return replace(shard, bytes=len(data), checksum=xxhash.xxh3_128_hexdigest(data))
+
+
+@pytest.fixture
+def world() -> World:
+    """Nothing has happened."""
+    return World()
+
+
+WHOLE = ["manifest.json", "rank-00000.shard", "rank-00001.shard"]
+DONE = ["shards_stored.v1", "checkpoint_completed.v1"]
+
+
+async def test_reported_checkpoint_is_read_back_and_completed(world):
+    """The manifest names what was read back; then it is complete."""
+    await world.histories().handle(NoteJob(job_id="job", keep_last=3, layout=LAYOUT, at_ms=1))
+    await world.upload(20)
+    await world.keeper().carry_on()
+    assert await world.events(20) == DONE
+    assert await world.keys(20) == WHOLE
+    key = "jobs/job/step-00000020/gen-1/manifest.json"
+    manifest = json.loads(await world.objects.get(key))
+    assert (manifest["step"], manifest["world_size"], manifest["layout"]["tp"]) == (20, 2, 2)
+
+
+async def test_half_a_checkpoint_is_left_alone(world):
+    """Nothing is read before every rank has reported."""
+    await world.handler().handle(report(0))
+    world.objects.away = True
+    await world.keeper().carry_on()
+    assert await world.phase(20) is Phase.COLLECTING
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ({"bad_rank": 1}, "expected 14 bytes, got 6"),
+        ({"absent_rank": 1}, "expected 14 bytes, got no object"),
+    ],
+)
+async def test_bad_object_is_refused_by_name_and_nothing_is_completed(world, fault, why):
+    """The event says which object, what was expected and what was found."""
+    await world.upload(20, **fault)
+    await world.keeper().carry_on()
+    assert await world.phase(20) is Phase.COLLECTING
+    *_, last = await world.store.load(checkpoint_stream("job", 1, 20))
+    assert last.type == "shards_refused.v1"
+    assert last.data["uri"] == "jobs/job/step-00000020/gen-1/rank-00001.shard"
+    assert last.data["why"] == why
+    assert "manifest.json" not in await world.keys(20)
+
+
+async def test_object_with_the_right_size_and_other_bytes_is_refused(world):
+    """A flipped bit is found by the checksum."""
+    await world.upload(20)
+    key = "jobs/job/step-00000020/gen-1/rank-00000.shard"
+    await world.objects.put(key, b"rank 0 step 2?")
+    await world.keeper().carry_on()
+    *_, last = await world.store.load(checkpoint_stream("job", 1, 20))
+    assert last.type == "shards_refused.v1"
+    assert last.data["why"].startswith("expected xxh3-128 ")
+
+
+async def test_shard_uploaded_again_completes_the_checkpoint(world):
+    """A refusal is not the end."""
+    keeper = world.keeper()
+    await world.upload(20, bad_rank=1)
+    await keeper.carry_on()
+    await world.upload(20)
+    await keeper.carry_on()
+    assert await world.phase(20) is Phase.COMPLETE
+
+
+async def test_object_store_that_is_away_delays_and_refuses_nothing(world, caplog):
+    """An outage says nothing about the objects, and is logged once."""
+    await world.upload(20)
+    world.objects.away = True
+    keeper = world.keeper()
+    with caplog.at_level(logging.WARNING):
+        await keeper.carry_on()
+        await keeper.carry_on()
+    assert await world.phase(20) is Phase.STORED
+    assert len(caplog.records) == 1
+    world.objects.away = False
+    await keeper.carry_on()
+    assert await world.phase(20) is Phase.COMPLETE
+
+
+async def test_only_the_last_few_checkpoints_are_kept(world):
+    """The oldest goes when a fourth is complete, objects and all."""
+    keeper = world.keeper()
+    for step in (10, 20, 30, 40):
+        await world.upload(step)
+        await keeper.carry_on()
+    assert [await world.phase(step) for step in (10, 20, 30, 40)] == [
+        Phase.PURGED,
+        Phase.COMPLETE,
+        Phase.COMPLETE,
+        Phase.COMPLETE,
+    ]
+    assert await world.keys(10) == []
+    assert await world.keys(20) == WHOLE
+
+
+async def test_manifest_goes_before_the_shards(world):
+    """Whoever finds the manifest finds the shards."""
+    await world.upload(20)
+    keeper = world.keeper()
+    await keeper.carry_on()
+    await keeper.delete(CheckpointId(job_id="job", step=20, generation=1), "dropped")
+    world.objects.calls_left = 1
+    with pytest.raises(KilledError):
+        await world.keeper().carry_on()
+    assert await world.keys(20) == ["rank-00000.shard", "rank-00001.shard"]
+
+
+async def test_checkpoint_deleted_while_it_is_read_back_leaves_no_manifest(world):
+    """The slower of two registries does not resurrect what the other has purged."""
+    await world.upload(20)
+    slow = world.keeper()
+
+    class Overtaken(MemoryObjects):
+        async def put(self, key, data):
+            await world.objects.put(key, data)
+            which = CheckpointId(job_id="job", step=20, generation=1)
+            await world.keeper().delete(which, "dropped")
+            await world.keeper().carry_on()
+            await world.objects.put(key, data)
+
+        def chunks(self, key, *, chunk_bytes):
+            return world.objects.chunks(key, chunk_bytes=chunk_bytes)
+
+        async def delete(self, key):
+            await world.objects.delete(key)
+
+    slow = CheckpointKeeper(world.handler(), world.histories(), world.catalog, Overtaken(), Clock())
+    await slow.carry_on()
+    assert await world.phase(20) is Phase.PURGED
+    assert await world.keys(20) == []
+
+
+async def test_two_registries_at_once_do_harmless_work_twice(world):
+    """Both read back and write; one event says that it is complete."""
+    await world.upload(20)
+    one, two = world.keeper(), world.keeper()
+    unfinished = await world.catalog.unfinished()
+    await one.carry_on()
+
+    class Behind(MemoryCatalog):
+        async def unfinished(self):
+            return unfinished
+
+        async def job_ids(self):
+            return []
+
+    two = CheckpointKeeper(world.handler(), world.histories(), Behind(), world.objects, Clock())
+    await two.carry_on()
+    assert await world.events(20) == DONE
+    assert await world.keys(20) == WHOLE
+
+
+async def kill_everywhere(prepare, arm):
+    """Kill a registry at its first, second, ... call; each time a new one carries on."""
+    for calls in range(100):
+        world = World()
+        await prepare(world)
+        arm(world, calls)
+        try:
+            await world.keeper().carry_on()
+        except* KilledError:
+            died = True
+        else:
+            died = False
+        world.objects.calls_left = world.store.appends_left = None
+        await world.keeper().carry_on()
+        yield world
+        if not died:
+            return
+    pytest.fail("the registry never came to an end")
+
+
+def objects_die(world, calls):
+    """Die before a call to the object store."""
+    world.objects.calls_left = calls
+
+
+def appends_die(world, calls):
+    """Die before an append."""
+    world.store.appends_left = calls
+
+
+def appends_die_after(world, calls):
+    """Die right after an append, before its caller knows."""
+    world.store.appends_left, world.store.after = calls, True
+
+
+@pytest.mark.parametrize("arm", [objects_die, appends_die, appends_die_after])
+async def test_registry_killed_anywhere_carries_on_from_the_state_alone(arm):
+    """One to complete, one to refuse, and one to give up: all end as if nothing had happened."""
+
+    async def prepare(world):
+        for step in (10, 20, 30):
+            await world.upload(step)
+            await world.keeper().carry_on()
+        await world.upload(40)
+        await world.upload(50, bad_rank=0)
+
+    worlds = 0
+    async for world in kill_everywhere(prepare, arm):
+        worlds += 1
+        phases = [await world.phase(step) for step in (10, 20, 30, 40, 50)]
+        assert phases == [
+            Phase.PURGED,
+            Phase.COMPLETE,
+            Phase.COMPLETE,
+            Phase.COMPLETE,
+            Phase.COLLECTING,
+        ]
+        assert await world.keys(10) == []
+        assert await world.keys(40) == WHOLE
+        assert (await world.events(40)) == DONE
+        assert (await world.events(50)).count("shards_refused.v1") == 1
+    assert worlds > 3
