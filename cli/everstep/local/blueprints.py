@@ -6,13 +6,12 @@ need neither PostgreSQL nor torch.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from everstep.local.state import HostConfig, Stack
-from everstep.local.unit import Launch
+from everstep.local.unit import Launch, Ready
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +21,7 @@ class Blueprint:
     name: str
     kind: str
     launch: Launch
-    ready: Callable[[], Awaitable[bool]]
+    ready: Ready
     leftovers: tuple[Path, ...] = ()  # files elsewhere, to be removed once it has stopped
 
 

@@ -22,8 +22,8 @@ from everstep.local.hosts import memory_dir
 from everstep.local.processes import HOST_VARIABLE, STACK_VARIABLE
 from everstep.local.server_command import HOST, ServerCommand
 from everstep.local.servers import Servers, create_database, prepare_servers
-from everstep.local.state import SERVICES, HostConfig, Stack, StatePaths
-from everstep.local.unit import Launch
+from everstep.local.state import SERVICES, HostConfig, ProcessRecord, Stack, StatePaths
+from everstep.local.unit import Launch, Ready
 
 BUCKET: Final = "everstep"
 INTERFACE: Final = "lo"  # ranks of one machine meet on loopback, whatever its name resolves to
@@ -51,11 +51,14 @@ class LocalCatalogue:
         """Return PostgreSQL, NATS and the S3 server."""
         return [
             Blueprint(
-                name=command.name, kind="server", launch=_launch(stack, command),
-                ready=command.ready, leftovers=command.leftovers,
+                name=command.name,
+                kind="server",
+                launch=_launch(stack, command),
+                ready=_ignoring_record(command.ready),
+                leftovers=command.leftovers,
             )
             for command in self._prepared().commands
-        ]  # fmt: skip
+        ]
 
     async def provision(self, stack: Stack) -> None:
         """Create one database a service; the bucket is made at its first use."""
@@ -102,7 +105,7 @@ class LocalCatalogue:
             launch=Launch(
                 argv=(sys.executable, "-m", "everstep.agent"), env=settings, cwd=self._paths.root
             ),
-            ready=lambda: self._host_joined(stack, host.host_id),
+            ready=lambda record: self._host_joined(stack, host.host_id, record),
         )
 
     async def close(self) -> None:
@@ -142,8 +145,8 @@ class LocalCatalogue:
             "EVERSTEP_HTTP_PORT": str(stack.service_ports[name]),
         }
 
-    def _answers(self, url: str) -> Callable[[], Awaitable[bool]]:
-        async def ready() -> bool:
+    def _answers(self, url: str) -> Ready:
+        async def ready(_: ProcessRecord) -> bool:
             try:
                 return (await self._http.get(url)).is_success
             except httpx.HTTPError:
@@ -151,13 +154,18 @@ class LocalCatalogue:
 
         return ready
 
-    async def _host_joined(self, stack: Stack, host_id: str) -> bool:
+    async def _host_joined(self, stack: Stack, host_id: str, agent: ProcessRecord) -> bool:
         try:
             answer = await self._http.get(f"{stack.url('host_inventory')}/v1/hosts")
             hosts = answer.json()["hosts"] if answer.is_success else []
         except (httpx.HTTPError, ValueError, KeyError):
             return False
-        return any(host["host_id"] == host_id and host["state"] != "left" for host in hosts)
+        return any(
+            host["host_id"] == host_id
+            and host["state"] != "left"
+            and (host["last_heartbeat_ms"] or 0) >= agent.started_ms
+            for host in hosts
+        )
 
 
 def _launch(stack: Stack, command: ServerCommand) -> Launch:
@@ -169,6 +177,13 @@ def _launch(stack: Stack, command: ServerCommand) -> Launch:
         stop_timeout_s=command.stop_grace_s,
         with_children=True,
     )
+
+
+def _ignoring_record(ready: Callable[[], Awaitable[bool]]) -> Ready:
+    async def asked_of_any(_: ProcessRecord) -> bool:
+        return await ready()
+
+    return asked_of_any
 
 
 def _inherited() -> Mapping[str, str]:

@@ -26,6 +26,9 @@ LOG_BYTES_MAX: Final = (
 )
 
 
+Ready = Callable[[ProcessRecord], Awaitable[bool]]  # is this process, no earlier one, ready?
+
+
 class UnitState(StrEnum):
     """Where a unit is."""
 
@@ -54,7 +57,7 @@ class Unit:
     name: str
     kind: str
     launch: Launch
-    ready: Callable[[], Awaitable[bool]]
+    ready: Ready
     log: Path
     clock: Clock
     changed: Callable[[], None]
@@ -167,8 +170,9 @@ class Unit:
             os.close(handle)
 
     async def _watch_ready(self) -> None:
-        while True:
-            if await self.ready():
+        record = self.record
+        while record is not None:
+            if await self.ready(record):
                 self._move(UnitState.READY)
                 return
             await asyncio.sleep(READY_POLL_S)

@@ -21,7 +21,15 @@ from everstep.local import processes
 from everstep.local.blueprints import Blueprint
 from everstep.local.hosts import memory_dir
 from everstep.local.processes import HOST_VARIABLE, STACK_VARIABLE
-from everstep.local.state import SERVERS, SERVICES, HostConfig, Stack, StatePaths, load_stack
+from everstep.local.state import (
+    SERVERS,
+    SERVICES,
+    HostConfig,
+    ProcessRecord,
+    Stack,
+    StatePaths,
+    load_stack,
+)
 from everstep.local.supervisor import Supervisor
 from everstep.local.unit import Launch
 
@@ -76,8 +84,9 @@ class FakeCatalogue:
         marker = self.paths.logs / f"{name}.ready"
         marker.unlink(missing_ok=True)
 
-        async def ready() -> bool:
-            return await asyncio.to_thread(processes.read_pid_file, name, marker) is not None
+        async def ready(record: ProcessRecord) -> bool:
+            found = await asyncio.to_thread(processes.read_pid_file, name, marker)
+            return found is not None and found.pid == record.pid
 
         return Blueprint(
             name=name,
