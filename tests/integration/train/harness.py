@@ -13,6 +13,7 @@ import selectors
 import shutil
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -163,6 +164,7 @@ class World:
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline:
+                self._dump_stacks()
                 raise AssertionError(f"not so after {timeout_s} s\n{self.logs()}")
             self._serve()
 
@@ -245,11 +247,27 @@ class World:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
+            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # not pytest's: the log
             self._selector.close()
             if self._listener is not None:
                 self._listener.close()
             fork_child.become_rank(request, parent, rank_main.run_rank)
         return pid
+
+    def _dump_stacks(self) -> None:
+        """Make every rank write its stacks into its log, and wait until it has."""
+        before = {rank.rank: self._log_size(rank) for rank in self.ranks}
+        self.kill(number=signal.SIGUSR1)
+        deadline = time.monotonic() + 5
+        alive = [rank for rank in self.ranks if rank.status is None]
+        while any(self._log_size(rank) == before[rank.rank] for rank in alive):
+            if time.monotonic() > deadline:
+                return
+            self._serve()
+
+    def _log_size(self, rank: Rank) -> int:
+        path = self.directory / f"rank-{rank.rank}.log"
+        return path.stat().st_size if path.exists() else 0
 
     def _any_ended(self) -> bool:
         return any(rank.status is not None for rank in self.ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from pathlib import Path
 from types import TracebackType
@@ -93,7 +94,8 @@ class SlotReader:
     def close(self) -> None:
         """Let go of the mapping."""
         self._view.release()
-        self._map.close()
+        with contextlib.suppress(BufferError):  # a tensor is still looked at: it goes with the last
+            self._map.close()
 
     def __enter__(self) -> Self:
         return self

@@ -53,6 +53,11 @@ class AgentChannel:
         """Whether there is no agent to talk to."""
         return self._path is None
 
+    def connect(self) -> None:
+        """Try to connect and say hello; what the agent answers is kept for whoever asks."""
+        if self._path is not None:
+            self._advance()
+
     def say(self, kind: str, **fields: Any) -> None:
         """Queue a frame and send what the socket takes now; the oldest go when too many wait."""
         if self._path is None:

@@ -57,7 +57,7 @@ def open_session(env: Mapping[str, str], clock: Clock) -> Session:
         "step": 0,
     }
     channel = AgentChannel(environment.agent_socket, hello, clock)
-    channel.poll()  # connects
+    channel.connect()
     session = Session(environment=environment, channel=channel, clock=clock)
     _sessions.append(session)
     return session

@@ -1,0 +1,203 @@
+"""Tracked state through a slot file and back, in one process."""
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+from everstep.memory.control import Control
+from everstep.memory.layout import control_path, durable_path, slot_path
+from everstep.memory.reader import SlotReader, verify_slot
+from everstep.memory.writer import Owner
+from everstep.train import randomness
+from everstep.train.endings import RestoreFailedError
+from everstep.train.snapshots import SlotSource, Snapshots
+from everstep.train.state import TrackedState
+from everstep.train.tree import UnsupportedStateError
+
+CPU = torch.device("cpu")
+OWNER = Owner(job_id="job-1", rank=0, world_size=1, generation=0)
+OPTIMIZERS = {
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.1),
+    "adamw fused": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),
+    "adamw amsgrad": lambda p: torch.optim.AdamW(p, lr=0.1, amsgrad=True),
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "sgd momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "adamax": lambda p: torch.optim.Adamax(p, lr=0.1),
+    "rprop": lambda p: torch.optim.Rprop(p, lr=0.01),
+    "nadam": lambda p: torch.optim.NAdam(p, lr=0.1),
+    "asgd": lambda p: torch.optim.ASGD(p, lr=0.1),
+}
+
+
+class Net(nn.Module):
+    """A module with a tied weight, dropout, and a buffer that forward changes."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.drop = nn.Dropout(0.5)
+        self.second = nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+        self.register_buffer("table", torch.ones(3), persistent=False)
+
+    def forward(self, x):
+        return self.second(self.drop(self.norm(self.first(x))))
+
+
+class Training:
+    """A model, its optimizer and scheduler, and their tracked state."""
+
+    def __init__(self, directory, seed: int, make) -> None:
+        self.model = Net(seed)
+        self.optimizer = make(self.model.parameters())
+        self.scheduler = CosineAnnealingLR(self.optimizer, T_max=10)
+        self.extra = torch.zeros(2)
+        self.state = TrackedState(
+            CPU,
+            {
+                "model": self.model,
+                "optimizer": self.optimizer,
+                "scheduler": self.scheduler,
+                "extra": self.extra,
+            },
+        )
+        self.snapshots = Snapshots(directory, OWNER, self.state)
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            loss = self.model(torch.randn(8, 4)).square().mean()
+            loss.backward()
+            self.optimizer.step()
+            self.scheduler.step()
+            self.optimizer.zero_grad()
+            self.extra += 1
+
+    def restore(self, path) -> None:
+        with SlotReader(path) as reader:
+            source = SlotSource(reader)
+            self.state.restore(source)
+            self.state.restore_randomness(source)
+
+
+def state_of(path):
+    """Return checksums by name of a slot's tensors and objects."""
+    header = verify_slot(path)
+    return {entry.name: entry.checksum for entry in header.entries} | {
+        name: item.checksum for name, item in header.objects.items()
+    }
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+def test_resumed_training_equals_undisturbed_training(tmp_path, make):
+    """Three steps, a restore into fresh objects, three steps: the bits of six steps."""
+    randomness.seed_all(1)
+    undisturbed = Training(tmp_path / "a", 1, make)
+    undisturbed.steps(3)
+    undisturbed.snapshots.take(step=3, data_state={})
+    undisturbed.steps(3)
+    undisturbed.snapshots.take(step=6, data_state={})
+
+    randomness.seed_all(99)
+    resumed = Training(tmp_path / "b", 2, make)
+    resumed.restore(slot_path(tmp_path / "a", 0))
+    resumed.steps(3)
+    resumed.snapshots.take(step=6, data_state={})
+    expected = state_of(slot_path(tmp_path / "a", 1))
+    assert state_of(slot_path(tmp_path / "b", 0)) == expected
+    assert "model.norm.running_mean" in expected
+    assert "model.table" not in expected
+    assert "model.second.weight" not in expected  # tied: kept once
+    assert expected != state_of(slot_path(tmp_path / "a", 0))
+
+
+def test_slots_take_turns_and_durable_is_apart(tmp_path):
+    """The newer snapshot is never the one that is overwritten."""
+    training = Training(tmp_path, 1, OPTIMIZERS["adamw"])
+    training.snapshots.prepare()
+    training.steps(1)
+    assert [training.snapshots.take(step=s, data_state={}) for s in (1, 2, 3)] == [0, 1, 0]
+    assert verify_slot(slot_path(tmp_path, 0)).step == 3
+    assert verify_slot(slot_path(tmp_path, 1)).step == 2
+    training.snapshots.restored(slot=0, step=3)
+    assert training.snapshots.take(step=4, data_state={}) == 1
+    training.snapshots.take_durable(step=4, data_state={"position": 4})
+    assert verify_slot(durable_path(tmp_path)).data_state == {"position": 4}
+    assert Control(control_path(tmp_path)).durable_busy
+
+
+def test_replication_counts_from_the_newest_snapshot(tmp_path):
+    """Nothing to protect, nothing to wait for; then the peer must have the newest step."""
+    training = Training(tmp_path, 1, OPTIMIZERS["sgd"])
+    agent = Control(control_path(tmp_path))
+    assert training.snapshots.replicated
+    training.snapshots.take(step=5, data_state={})
+    assert not training.snapshots.replicated
+    agent.replicated_step = 4
+    assert not training.snapshots.replicated
+    agent.replicated_step = 5
+    assert training.snapshots.replicated
+    agent.reset(replication_off=True)
+    assert training.snapshots.replicated
+
+
+def changed_restore(tmp_path, other) -> None:
+    """Keep a training's state and restore it into ``other``'s."""
+    training = Training(tmp_path / "a", 1, OPTIMIZERS["adamw"])
+    training.steps(1)
+    training.snapshots.take(step=1, data_state={})
+    with SlotReader(slot_path(tmp_path / "a", 0)) as reader:
+        TrackedState(CPU, other).restore(SlotSource(reader))
+
+
+def test_state_of_another_model_is_refused_by_name(tmp_path):
+    """A shape, a missing tensor and another optimizer are each named."""
+    with pytest.raises(RestoreFailedError, match=r"model\.weight"):
+        changed_restore(tmp_path / "1", {"model": nn.Linear(3, 3)})
+    with pytest.raises(RestoreFailedError, match=r"extra was kept as float32\[2\], now it is"):
+        changed_restore(tmp_path / "2", {"extra": torch.zeros(3)})
+    net = nn.Linear(3, 3)
+    with pytest.raises(RestoreFailedError, match="taken with 6 parameters in 1 groups"):
+        changed_restore(tmp_path / "3", {"optimizer": torch.optim.AdamW(net.parameters())})
+
+
+def test_damaged_tensor_is_refused_by_name_and_checksums(tmp_path):
+    """A flipped bit in shared memory is never loaded."""
+    training = Training(tmp_path, 1, OPTIMIZERS["adamw"])
+    training.steps(1)
+    training.snapshots.take(step=1, data_state={})
+    path = slot_path(tmp_path, 0)
+    entry = next(e for e in verify_slot(path).entries if e.name == "model.first.weight")
+    with path.open("r+b") as file:
+        file.seek(entry.offset)
+        byte = file.read(1)[0]
+        file.seek(entry.offset)
+        file.write(bytes([byte ^ 1]))
+    with pytest.raises(RestoreFailedError, match=rf"model\.first\.weight.*{entry.checksum}"):
+        training.restore(path)
+
+
+def test_untrackable_things_are_refused(tmp_path):
+    """What has no state to keep is named when it is tracked."""
+    with pytest.raises(UnsupportedStateError, match="cannot track model: a int"):
+        TrackedState(CPU, {"model": 3})
+
+
+def test_random_states_come_back_together():
+    """Python, numpy and torch draw the same numbers again."""
+    import random
+
+    import numpy as np
+
+    randomness.seed_all(5, 1)
+    tensors = dict(randomness.tensor_states(CPU))
+    objects = randomness.object_states()
+    drawn = (random.random(), np.random.rand(), float(torch.rand(1)))  # noqa: NPY002 - is kept
+    randomness.restore(CPU, tensors.__getitem__, objects)
+    assert (random.random(), np.random.rand(), float(torch.rand(1))) == drawn  # noqa: NPY002
+    randomness.seed_all(5, 2)
+    assert random.random() != drawn[0]

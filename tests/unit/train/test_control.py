@@ -1,0 +1,63 @@
+"""What follows for all ranks from the sum of their votes."""
+
+import math
+
+import pytest
+
+from everstep.train.control import Agreement, Vote, tally
+
+
+def agreed(*votes: Vote) -> Agreement:
+    """Sum the votes as the collective does."""
+    words = [sum(column) for column in zip(*(vote.words() for vote in votes), strict=True)]
+    return tally(words, len(votes))
+
+
+def test_votes_add_up_to_norm_mean_loss_and_tokens():
+    """Squares add, the loss is the mean over ranks that have one, tokens add."""
+    result = agreed(
+        Vote(squared_norm=9.0, tokens=100),
+        Vote(squared_norm=16.0, loss=2.0),
+        Vote(loss=4.0, tokens=50),
+    )
+    assert result == Agreement(
+        grad_norm=5.0,
+        loss=3.0,
+        tokens=150,
+        skip=False,
+        save=False,
+        stop=False,
+        replicated=True,
+        durable_free=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "vote",
+    [
+        Vote(squared_norm=math.nan),
+        Vote(squared_norm=math.inf),
+        Vote(loss=math.nan),
+        Vote(loss=-math.inf),
+    ],
+)
+def test_one_non_finite_rank_makes_all_skip(vote):
+    """A poisoned gradient or loss anywhere is seen everywhere."""
+    assert agreed(Vote(squared_norm=1.0, loss=1.0), vote).skip
+
+
+def test_finite_squares_that_overflow_together_are_skipped():
+    """The sum itself may overflow."""
+    assert agreed(Vote(squared_norm=1e308), Vote(squared_norm=1e308)).skip
+
+
+def test_one_request_counts_for_all_and_one_missing_replica_too():
+    """Saving and stopping need one voice; replication needs every rank."""
+    result = agreed(Vote(save=True), Vote(stop=True), Vote(replicated=False, durable_busy=True))
+    assert (result.save, result.stop) == (True, True)
+    assert (result.replicated, result.durable_free) == (False, False)
+
+
+def test_loss_that_nobody_has_is_nan():
+    """No loss is not a loss of zero."""
+    assert math.isnan(agreed(Vote(), Vote()).loss)
