@@ -227,10 +227,20 @@ def test_reply_says_where_to_reach_every_source():
     assert [source.kind for source in first.sources] == [OWN_MEMORY, OBJECT_STORE]
     assert [source.kind for source in second.sources] == [PEER_MEMORY, OBJECT_STORE]
     for source in (first.sources[0], second.sources[0]):
-        assert (source.host_id, source.address, source.peer_port) == ("h1", "h1.net", 7000)
+        where = (source.host_id, source.address, source.peer_port, source.generation)
+        assert where == ("h1", "h1.net", 7000, 1)
     stored = second.sources[1]
     expected = shard(1)
     assert (stored.uri, stored.checksum, stored.bytes) == (expected.uri, "aa", 100)
+    assert stored.generation == 1
+
+
+def test_host_that_holds_a_step_of_two_generations_is_told_which_to_load():
+    """The abandoned snapshot lies beside the good one, of the same rank and step."""
+    given = HISTORY.given(*past((1, -1), (2, 15)))
+    both = host("h1", own(0, 16, 1), own(0, 16, 2))
+    (restore,) = reply_to(given, ask(both, generation=3, world_size=1)).restores
+    assert [source.generation for source in restore.sources] == [2]
 
 
 def test_generation_is_noted_once_and_never_backwards():

@@ -81,7 +81,7 @@ class HeldSnapshot(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., step: _Optional[int] = ..., own: _Optional[bool] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class RestoreSource(_message.Message):
-    __slots__ = ("kind", "host_id", "address", "peer_port", "uri", "checksum", "bytes")
+    __slots__ = ("kind", "host_id", "address", "peer_port", "uri", "checksum", "bytes", "generation")
     KIND_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,7 @@ class RestoreSource(_message.Message):
     URI_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     kind: SourceKind
     host_id: str
     address: str
@@ -96,7 +97,8 @@ class RestoreSource(_message.Message):
     uri: str
     checksum: str
     bytes: int
-    def __init__(self, kind: _Optional[_Union[SourceKind, str]] = ..., host_id: _Optional[str] = ..., address: _Optional[str] = ..., peer_port: _Optional[int] = ..., uri: _Optional[str] = ..., checksum: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, kind: _Optional[_Union[SourceKind, str]] = ..., host_id: _Optional[str] = ..., address: _Optional[str] = ..., peer_port: _Optional[int] = ..., uri: _Optional[str] = ..., checksum: _Optional[str] = ..., bytes: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class RankRestore(_message.Message):
     __slots__ = ("rank", "sources")

@@ -163,13 +163,18 @@ def restores_of(plan: events.RestoreLaidOut) -> list[RankRestore]:
             host_id=holder.host_id,
             address=holder.address,
             peer_port=holder.peer_port,
+            generation=holder.generation,
         )
         for holder in plan.holders
         for kind in (0, 1)
     ]
     stored = {
         shard.rank: RestoreSource(
-            kind=OBJECT_STORE, uri=shard.uri, checksum=shard.checksum, bytes=shard.bytes
+            kind=OBJECT_STORE,
+            uri=shard.uri,
+            checksum=shard.checksum,
+            bytes=shard.bytes,
+            generation=plan.shards_generation,
         )
         for shard in plan.shards
     }

@@ -116,11 +116,12 @@ class GenerationNoted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A host whose memory holds snapshots, and where its agent is reached."""
+    """A host whose memory holds snapshots that ``generation`` wrote, and where it is reached."""
 
     host_id: str
     address: str
     peer_port: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,8 @@ class RestoreLaidOut:
 
     ``memory[rank]`` lists the rank's sources in memory by preference, as ``2 * i`` for its own copy
     on ``holders[i]`` and ``2 * i + 1`` for a replica there: 16,384 ranks written out would be
-    megabytes. ``shards`` (sorted by rank, or empty) are the step's checkpoint.
+    megabytes. ``shards`` (sorted by rank, or empty) are the step's checkpoint,
+    of ``shards_generation``.
     """
 
     job_id: str
@@ -139,6 +141,7 @@ class RestoreLaidOut:
     holders: tuple[Holder, ...]
     memory: tuple[tuple[int, ...], ...]
     shards: tuple[Shard, ...]
+    shards_generation: int
     at_ms: int
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from everstep.checkpoint_registry.commands import HostHoldings, PlanRestore
-from everstep.checkpoint_registry.events import Holder, RestoreLaidOut, Shard
+from everstep.checkpoint_registry.commands import CompleteFacts, HostHoldings, PlanRestore
+from everstep.checkpoint_registry.events import Holder, RestoreLaidOut
 from everstep.checkpoint_registry.lineage import NO_CEILING, Lineage
 from everstep.core.decision import Rejected
 
@@ -38,12 +38,16 @@ class Plan:
     passed_over: tuple[str, ...]
 
 
+# A source in memory, as it sorts: kind, newest generation first, index of the holder.
+_Source = tuple[int, int, int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """What is there of one step: for each rank its sources, as (kind, -generation, holder)."""
+    """What is there of one step."""
 
-    memory: Mapping[int, list[tuple[int, int, int]]]
-    shards: tuple[Shard, ...]
+    memory: Mapping[int, list[_Source]]
+    checkpoint: CompleteFacts | None
 
 
 def plan_restore(request: PlanRestore, lineage: Lineage) -> Plan | Rejected:
@@ -58,8 +62,8 @@ def plan_restore(request: PlanRestore, lineage: Lineage) -> Plan | Rejected:
         nothing of ``from_step`` exists, or ``no_source`` when no step can be loaded whole although
         there was a checkpoint once.
     """
-    holders = tuple(sorted(request.holdings, key=lambda holder: holder.host_id))
-    memory, stale = _memory(request, holders, lineage)
+    holders: list[Holder] = []
+    memory, stale = _memory(request, lineage, holders)
     checkpoints, remarks = _checkpoints(request, lineage)
     steps = sorted({*memory, *checkpoints}, reverse=True)
     if request.from_step != FRESH and request.from_step not in steps:
@@ -67,7 +71,7 @@ def plan_restore(request: PlanRestore, lineage: Lineage) -> Plan | Rejected:
     latest = NO_CEILING if request.from_step == FRESH else request.from_step
     passed_over = {at: why for at, why in (stale | remarks).items() if at <= latest}
     for step in (step for step in steps if step <= latest):
-        candidate = _Candidate(memory=memory.get(step, {}), shards=checkpoints.get(step, ()))
+        candidate = _Candidate(memory=memory.get(step, {}), checkpoint=checkpoints.get(step))
         missing = _missing(candidate, request.world_size)
         if not missing:
             return _plan(request, holders, step, candidate, passed_over)
@@ -78,15 +82,7 @@ def plan_restore(request: PlanRestore, lineage: Lineage) -> Plan | Rejected:
             f"job {request.job_id}: no step can be loaded by all {request.world_size} ranks: "
             + ("; ".join(_newest_first(passed_over, FRESH)) or "nothing is stored"),
         )
-    return _plan(request, holders, FRESH, _Candidate(memory={}, shards=()), passed_over)
-
-
-def holders_of(holdings: Sequence[HostHoldings]) -> tuple[Holder, ...]:
-    """Return who holds snapshots, without what."""
-    return tuple(
-        Holder(host_id=host.host_id, address=host.address, peer_port=host.peer_port)
-        for host in holdings
-    )
+    return _plan(request, holders, FRESH, _Candidate(memory={}, checkpoint=None), passed_over)
 
 
 def preferred_counts(plan: RestoreLaidOut) -> tuple[int, int, int]:
@@ -97,31 +93,46 @@ def preferred_counts(plan: RestoreLaidOut) -> tuple[int, int, int]:
 
 
 def _memory(
-    request: PlanRestore, holders: Sequence[HostHoldings], lineage: Lineage
-) -> tuple[dict[int, dict[int, list[tuple[int, int, int]]]], dict[int, str]]:
-    """Sort the held snapshots of this history by step and rank; say which steps are abandoned."""
-    by_step: dict[int, dict[int, list[tuple[int, int, int]]]] = {}
+    request: PlanRestore, lineage: Lineage, holders: list[Holder]
+) -> tuple[dict[int, dict[int, list[_Source]]], dict[int, str]]:
+    """Sort the held snapshots of this history by step and rank; say which steps are abandoned.
+
+    Appends to ``holders`` each host once for every generation of which it holds something.
+    """
+    by_step: dict[int, dict[int, list[_Source]]] = {}
     stale: dict[int, str] = {}
     ceilings: dict[int, int] = {}
-    for i, host in enumerate(holders):
+    for host in sorted(request.holdings, key=lambda host: host.host_id):
+        indices: dict[int, int] = {}
         for held in host.held:
             generation, step, rank = held.generation, held.step, held.rank
-            ceiling = ceilings.get(generation)
-            if ceiling is None:
-                ceiling = ceilings[generation] = lineage.ceiling(generation)
-            if step > ceiling:
+            if generation not in ceilings:
+                ceilings[generation] = lineage.ceiling(generation)
+            if step > ceilings[generation]:
                 stale[step] = _abandoned(lineage, generation, step)
             elif 0 <= rank < request.world_size and generation < request.generation:
-                source = (OWN if held.own else REPLICA, -generation, i)
+                if generation not in indices:
+                    indices[generation] = len(holders)
+                    holders.append(_holder(host, generation))
+                source = (OWN if held.own else REPLICA, -generation, indices[generation])
                 by_step.setdefault(step, {}).setdefault(rank, []).append(source)
     return by_step, stale
 
 
+def _holder(host: HostHoldings, generation: int) -> Holder:
+    return Holder(
+        host_id=host.host_id,
+        address=host.address,
+        peer_port=host.peer_port,
+        generation=generation,
+    )
+
+
 def _checkpoints(
     request: PlanRestore, lineage: Lineage
-) -> tuple[dict[int, tuple[Shard, ...]], dict[int, str]]:
+) -> tuple[dict[int, CompleteFacts], dict[int, str]]:
     """Return the usable checkpoints by step, the newest generation's of each, and remarks."""
-    usable: dict[int, tuple[Shard, ...]] = {}
+    usable: dict[int, CompleteFacts] = {}
     remarks: dict[int, str] = {}
     for facts in sorted(request.checkpoints, key=lambda c: (c.step, c.generation)):
         if not lineage.holds(generation=facts.generation, step=facts.step):
@@ -132,32 +143,34 @@ def _checkpoints(
                 f"{request.world_size} are to be restored"
             )
         else:
-            usable[facts.step] = facts.shards
+            usable[facts.step] = facts
     return usable, remarks
 
 
 def _missing(candidate: _Candidate, world_size: int) -> list[int]:
-    if candidate.shards or len(candidate.memory) == world_size:
+    if candidate.checkpoint is not None or len(candidate.memory) == world_size:
         return []
     return [rank for rank in range(world_size) if rank not in candidate.memory]
 
 
 def _plan(
     request: PlanRestore,
-    holders: Sequence[HostHoldings],
+    holders: Sequence[Holder],
     step: int,
     candidate: _Candidate,
     passed_over: Mapping[int, str],
 ) -> Plan:
+    stored = candidate.checkpoint
     memory = tuple(_ordered(candidate.memory.get(rank, ())) for rank in range(request.world_size))
     laid_out = RestoreLaidOut(
         job_id=request.job_id,
         generation=request.generation,
         step=step,
         world_size=request.world_size,
-        holders=holders_of(holders) if candidate.memory else (),
+        holders=tuple(holders) if candidate.memory else (),
         memory=memory if candidate.memory else ((),) * request.world_size,
-        shards=candidate.shards,
+        shards=stored.shards if stored else (),
+        shards_generation=stored.generation if stored else 0,
         at_ms=request.at_ms,
     )
     return Plan(laid_out=laid_out, passed_over=_newest_first(passed_over, step))
