@@ -55,6 +55,7 @@ class NatsBus:
         self._setting_up: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._last_error = ""
+        self._closing = False
         self._subscribed: set[_Subscribed] = set()
         self._consumers: set[DurableConsumer] = set()
 
@@ -245,7 +246,8 @@ class NatsBus:
 
     async def _on_disconnected(self) -> None:
         self._ready.clear()
-        self._note("connection to NATS lost: reconnecting")
+        if not self._closing:
+            self._note("connection to NATS lost: reconnecting")
 
     async def _on_error(self, error: Exception) -> None:
         self._note(f"NATS: {error!r}")
@@ -262,6 +264,7 @@ class NatsBus:
             await asyncio.wait_for(self._client.flush(), FLUSH_TIMEOUT_S)
 
     async def _close(self) -> None:
+        self._closing = True
         await asyncio.gather(
             *(consumer.close() for consumer in self._consumers),
             *(subscribed.close() for subscribed in self._subscribed),

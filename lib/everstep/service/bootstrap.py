@@ -112,9 +112,7 @@ class ServiceShell:
             shell.health.check("bus", shell._bus_trouble)
             shell.store = await shell._open_store(stack, migrations, projections)
             shell.health.check("database", shell._database_trouble)
-            if not shell.bus.connected:
-                _log.warning("waiting for NATS")
-            await shell.bus.wait_connected()
+            await shell.bus.wait_connected()  # says itself why it is not, if it is not
             stack.push_async_callback(shell._supervisor.close)
             shell._start_outbox(codecs)
             yield shell
