@@ -193,7 +193,7 @@ async def save_heartbeats(connection: AsyncConnection, heard_ms: dict[str, int])
     ids = sorted(heard_ms)
     given = func.unnest(
         cast(ids, _TEXTS), cast([heard_ms[host_id] for host_id in ids], _BIGINTS)
-    ).table_valued("id", "at_ms")
+    ).table_valued("id", "at_ms", name="given").render_derived()
     at = func.to_timestamp(given.c.at_ms / 1000.0)
     row = upsert(HEARTBEATS).from_select(
         ["host_id", "last_heartbeat"], select(given.c.id, at).order_by(given.c.id)
