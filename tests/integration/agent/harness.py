@@ -176,7 +176,7 @@ class Host:
     @property
     def fork_server_pid(self) -> int:
         """From its pid file; 0 when there is none."""
-        path = self.settings.run_dir / "fork.pid"
+        path = self.settings.run_dir / "fork_server.pid"
         return int(path.read_text() or 0) if path.exists() else 0
 
     async def destroy(self) -> None:

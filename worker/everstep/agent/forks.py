@@ -175,7 +175,12 @@ class ForkServer:
         """
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "everstep.train.fork_server"]
-        command += ["--socket", str(self._socket), "--pid-file", str(self._run_dir / "fork.pid")]
+        command += [
+            "--socket",
+            str(self._socket),
+            "--pid-file",
+            str(self._run_dir / "fork_server.pid"),
+        ]
         with self._log_path.open("ab") as output:
             return subprocess.Popen(  # noqa: S603 - our own module and paths
                 [*command, *self._arguments],
