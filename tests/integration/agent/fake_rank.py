@@ -77,7 +77,10 @@ class Channel:
         readable, _, _ = select.select([self.socket], [], [], timeout_s)
         if not readable:
             return []
-        data = self.socket.recv(1 << 16)
+        try:
+            data = self.socket.recv(1 << 16)
+        except ConnectionResetError:
+            data = b""
         if not data:
             self.socket = None
             return []

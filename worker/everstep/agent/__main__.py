@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+from collections.abc import Sequence
 
 import uvloop
 
@@ -18,11 +19,15 @@ from everstep.objectstore.s3 import S3Store
 log = logging.getLogger(__name__)
 
 
-async def run(settings: AgentSettings) -> None:
+async def run(settings: AgentSettings, *, fork_arguments: Sequence[str] = ()) -> None:
     """Serve until SIGTERM or SIGINT.
 
     An idle host leaves the cluster; one with running ranks only loses its agent, so that the next
     agent can go on with them.
+
+    Args:
+        settings: of this host.
+        fork_arguments: extra ones for the fork server's command line.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -44,7 +49,14 @@ async def run(settings: AgentSettings) -> None:
                 )
             )
         agent: HostAgent = await stack.enter_async_context(
-            open_agent(settings, bus, objects, clock=SystemClock(), ids=RandomIds())
+            open_agent(
+                settings,
+                bus,
+                objects,
+                clock=SystemClock(),
+                ids=RandomIds(),
+                fork_arguments=fork_arguments,
+            )
         )
         log.info("agent %s of host %s is up", agent.facts.agent_epoch, settings.host_id)
         await stop.wait()

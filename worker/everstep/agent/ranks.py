@@ -133,6 +133,8 @@ class RankChannel:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.StreamWriter] = set()
+        self._closing = False
         self._writers: dict[RankKey, asyncio.StreamWriter] = {}
         self._closed: dict[RankKey, asyncio.Event] = {}
 
@@ -144,9 +146,10 @@ class RankChannel:
 
     async def close(self) -> None:
         """Stop listening and let go of every rank."""
+        self._closing = True  # one that was accepted a moment ago is let go as soon as it begins
         if self._server is not None:
             self._server.close()
-        for writer in list(self._writers.values()):
+        for writer in self._connections:
             writer.close()
 
     def send(self, key: RankKey, message: dict[str, Any]) -> bool:
@@ -171,14 +174,18 @@ class RankChannel:
     async def _serve(
         self, events: RankEvents, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        self._connections.add(writer)
         try:
+            if self._closing:
+                return
             hello = await self._greet(reader)
-            if hello is None:
+            if hello is None or self._closing:
                 return
             await self._listen(events, hello, reader, writer)
         except (OSError, CorruptData, msgspec.ValidationError, TimeoutError) as error:
             log.info("rank connection ended: %s", error)
         finally:
+            self._connections.discard(writer)
             writer.close()
 
     async def _greet(self, reader: asyncio.StreamReader) -> Hello | None:

@@ -37,6 +37,7 @@ class StepMessages:
         self._clock = clock
         self._gatherers: dict[str, tuple[JobRun, StepGatherer]] = {}
         self._unsent: deque[bytes] = deque(maxlen=UNSENT_MAX)
+        self._losing = False
         self._wake = asyncio.Event()
 
     def begin(self, run: JobRun) -> None:
@@ -77,10 +78,16 @@ class StepMessages:
             await self._wake.wait()
             self._wake.clear()
 
+    def _note_loss(self) -> None:
+        if len(self._unsent) < UNSENT_MAX:
+            self._losing = False
+        elif not self._losing:
+            self._losing = True
+            log.warning("the bus is away for so long that the oldest step metrics are dropped")
+
     def _queue(self, run: JobRun, messages: list[tuple[RankStep, ...]]) -> None:
         for ranks in messages:
-            if len(self._unsent) == UNSENT_MAX:
-                log.warning("step metrics dropped: the bus is away for too long")
+            self._note_loss()
             message = StepMetrics(
                 host_id=self._host_id,
                 job_id=run.job_id,

@@ -79,15 +79,23 @@ class Supervisor:
         self._begin(run)
 
     def adopt(self, record: RunRecord) -> None:
-        """Go on with what an earlier agent of this host had started."""
+        """Go on with what an earlier agent of this host had started.
+
+        Unless the host's memory is gone: then so are the ranks, and the control plane knows better.
+        """
         start = record.start
+        fence = self._memory.fence(start.job_id)
+        if fence < start.generation:
+            log.warning("host memory is gone: job %s is not taken up again", start.job_id)
+            self._runs.forget(start.job_id)
+            return
         ranks: dict[int, RankRun] = {}
         for one in record.ranks:
             control = self._control(start.job_id, one.rank)
             rank = RankRun(rank=one.rank, control=control, pid=one.pid, answer=one.answer)
             if one.ended:
                 rank.gone.set()
-            if start.generation < self._memory.fence(start.job_id):
+            if start.generation < fence:
                 rank.intent = Intent.KILL  # the earlier agent ended before it was reaped
             ranks[one.rank] = rank
         run = self._run(start, record.seek_position, ranks)
