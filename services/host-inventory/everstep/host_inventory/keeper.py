@@ -1,12 +1,7 @@
-"""Puts commands to the fleet: from the bus, from HTTP, and from other services' events.
-
-All of them address one stream, so they take turns here: two at once would only make one of them
-decide twice.
-"""
+"""Puts commands to the fleet: from the bus, from HTTP, and from other services' events."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import replace
 from typing import Final
@@ -32,14 +27,12 @@ class FleetKeeper:
     def __init__(self, handler: Handler[Command, Fleet, Event], heartbeats: Heartbeats) -> None:
         self._handler = handler
         self._heartbeats = heartbeats
-        self._turn = asyncio.Lock()
 
     async def apply(self, command: Command, consumed: Consumed | None = None) -> Done:
         """Decide and store. Raises Conflict, Unavailable as ``Handler.handle`` does."""
         if isinstance(command, JoinHost):
             command = self._with_silence(command)
-        async with self._turn:
-            done = await self._handler.handle(command, consumed=consumed)
+        done = await self._handler.handle(command, consumed=consumed)
         if done.rejected is not None:
             what = type(command).__name__
             _log.warning("refused %s (%s): %s", what, done.rejected.why, done.rejected.detail)

@@ -14,10 +14,12 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    bindparam,
     cast,
     delete,
     func,
     select,
+    text,
     update,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
@@ -70,8 +72,14 @@ PLACEMENTS: Final = Table(
 )
 
 
-_TEXTS: Final = ARRAY(Text)
-_BIGINTS: Final = ARRAY(BigInteger)
+_SAVE_HEARTBEATS: Final = text("""
+    insert into heartbeats (host_id, last_heartbeat)
+    select heard.id, to_timestamp(heard.at_ms / 1000.0)
+    from unnest(:ids, :times) as heard (id, at_ms) join host_facts using (id)
+    order by heard.id
+    on conflict (host_id) do update
+    set last_heartbeat = greatest(heartbeats.last_heartbeat, excluded.last_heartbeat)
+""").bindparams(bindparam("ids", type_=ARRAY(Text)), bindparam("times", type_=ARRAY(BigInteger)))
 _HOSTS: Final = (
     select(HOST_FACTS, HEARTBEATS.c.last_heartbeat)
     .join_from(HOST_FACTS, HEARTBEATS, HEARTBEATS.c.host_id == HOST_FACTS.c.id, isouter=True)
@@ -186,22 +194,13 @@ async def placements(connection: AsyncConnection) -> list[dict[str, Any]]:
 
 
 async def save_heartbeats(connection: AsyncConnection, heard_ms: dict[str, int]) -> None:
-    """Note when hosts were last heard [ms since epoch].
+    """Note when hosts were last heard [ms since epoch]; those that never joined are left out.
 
     In the order of their ids, so that two instances that write at once never wait in a circle.
     """
     ids = sorted(heard_ms)
-    given = func.unnest(
-        cast(ids, _TEXTS), cast([heard_ms[host_id] for host_id in ids], _BIGINTS)
-    ).table_valued("id", "at_ms", name="given").render_derived()
-    at = func.to_timestamp(given.c.at_ms / 1000.0)
-    row = upsert(HEARTBEATS).from_select(
-        ["host_id", "last_heartbeat"], select(given.c.id, at).order_by(given.c.id)
-    )
-    newest = func.greatest(HEARTBEATS.c.last_heartbeat, row.excluded.last_heartbeat)
-    await connection.execute(
-        row.on_conflict_do_update(index_elements=["host_id"], set_={"last_heartbeat": newest})
-    )
+    values = {"ids": ids, "times": [heard_ms[host_id] for host_id in ids]}
+    await connection.execute(_SAVE_HEARTBEATS, values)
 
 
 def _host(row: dict[str, Any]) -> dict[str, Any]:
