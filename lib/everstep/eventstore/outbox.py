@@ -18,6 +18,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from google.protobuf.json_format import ParseError
+
 from everstep.bus.tracing import publishing
 from everstep.core.errors import CorruptData, Unavailable
 from everstep.core.ids import slug
@@ -166,7 +168,7 @@ def envelopes(service: str, codecs: Sequence[EventCodec[Any]]) -> ToEnvelope:
         payload.SetInParent()  # also when all its fields are at their defaults
         try:
             to_wire(data, payload)
-        except ValueError as error:
+        except ParseError as error:
             raise CorruptData(
                 f"event {event.event_id} ({type_name}) does not fit its message: {error}"
             ) from error

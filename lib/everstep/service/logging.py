@@ -59,6 +59,6 @@ class JsonFormatter(logging.Formatter):
         if span.is_valid:
             line["trace_id"] = f"{span.trace_id:032x}"
         line.update({k: v for k, v in vars(record).items() if k not in _STANDARD})
-        if record.exc_info:
+        if record.exc_info and record.exc_info[0] is not None:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)
