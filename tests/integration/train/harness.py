@@ -159,14 +159,16 @@ class World:
         """Return the newest step that every rank holds."""
         return max(set.intersection(*(self.held_steps(rank) for rank in range(self.world_size))))
 
-    def until(self, condition: Callable[[], bool], *, timeout_s: float = WAIT_S) -> None:
-        """Serve the ranks until the condition holds."""
+    def until(
+        self, condition: Callable[[], bool], *, timeout_s: float = WAIT_S, poll_s: float = 0.02
+    ) -> None:
+        """Serve the ranks until the condition holds, looked at every ``poll_s`` at least."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline:
                 self._dump_stacks()
                 raise AssertionError(f"not so after {timeout_s} s\n{self.logs()}")
-            self._serve()
+            self._serve(poll_s)
 
     def until_step(self, step: int) -> None:
         """Serve until every rank has told of ``step``; fails when one ends before."""
@@ -272,8 +274,8 @@ class World:
     def _any_ended(self) -> bool:
         return any(rank.status is not None for rank in self.ranks)
 
-    def _serve(self) -> None:
-        for key, _ in self._selector.select(timeout=0.02):
+    def _serve(self, poll_s: float = 0.02) -> None:
+        for key, _ in self._selector.select(timeout=poll_s):
             if key.fileobj is self._listener:
                 connection, _ = self._listener.accept()
                 self._decoders[connection.fileno()] = framing.FrameDecoder()

@@ -135,9 +135,7 @@ def test_last_words_say_whether_they_are_out(path, channel):
 
 def test_missing_answer_is_an_error_that_names_what_was_awaited(channel):
     """Nobody answered: the message says what and where."""
-    with pytest.raises(
-        Unavailable, match=r"no fresh or slot_ready from .*agent\.sock"
-    ):
+    with pytest.raises(Unavailable, match=r"no fresh or slot_ready from .*agent\.sock"):
         channel.wait_for(frozenset({"fresh", "slot_ready"}), timeout_s=0.05)
 
 

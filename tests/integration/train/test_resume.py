@@ -1,10 +1,25 @@
 """Killed, restored and bit-equal: the promise of the project, on real process groups."""
 
+import os
+import signal
+
 import pytest
 
+from everstep.core.errors import CorruptData
 from everstep.memory.compare import compare
+from everstep.memory.layout import SLOT_COUNT, slot_path
+from everstep.memory.reader import SlotReader, verify_slot
+from everstep.memory.slot import read_preamble
 
 pytestmark = pytest.mark.torch
+
+LAYOUTS = {
+    "pp2 dp2 tp2": ({"pp": 2, "dp_shard": 2, "tp": 2}, {"dropout": 0.1}),
+    "replicate2 shard2": ({"dp_replicate": 2, "dp_shard": 2}, {"dropout": 0.2}),
+    "replicate2 tp2": ({"dp_replicate": 2, "tp": 2}, {"dropout": 0.2}),
+    "pp2 replicate2": ({"pp": 2, "dp_replicate": 2}, {}),
+    "single": ({}, {"dropout": 0.1}),
+}
 
 
 def losses(world) -> dict[int, float]:
@@ -12,19 +27,27 @@ def losses(world) -> dict[int, float]:
     return {frame["step"]: frame["loss"] for frame in world.ranks[0].steps}
 
 
-@pytest.mark.parametrize(
-    ("layout", "args"),
-    [
-        ({"pp": 2, "dp_shard": 2, "tp": 2}, {"dropout": 0.1}),
-    ],
-    ids=["pp2 dp2 tp2"],
-)
+def undisturbed(make_world, spec):
+    """Run the job without any fault."""
+    world = make_world("undisturbed", spec)
+    world.start()
+    world.finish()
+    return world
+
+
+def assert_equal_states(one, other) -> None:
+    """Compare every tensor and object of the final states of two worlds."""
+    result = compare(one.durable(), other.durable())
+    assert result.equal, result.differences[:10]
+    assert result.tensors_compared >= 20 * one.world_size
+    assert result.checksum_a == result.checksum_b
+
+
+@pytest.mark.parametrize(("layout", "args"), LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_killed_ranks_restored_from_memory_end_bit_equal(make_world, make_spec, layout, args):
-    """Every tensor of the final state equals the undisturbed run's."""
+    """Every tensor of the final state equals the undisturbed run's, and so does every loss."""
     spec = make_spec(layout, args=args)
-    undisturbed = make_world("undisturbed", spec)
-    undisturbed.start()
-    undisturbed.finish()
+    reference = undisturbed(make_world, spec)
 
     killed = make_world("killed", spec)
     killed.start()
@@ -36,7 +59,116 @@ def test_killed_ranks_restored_from_memory_end_bit_equal(make_world, make_spec, 
     killed.start(1, step=step)
     killed.finish()
 
-    result = compare(undisturbed.durable(), killed.durable())
-    assert result.equal, result.differences[:10]
-    assert result.tensors_compared > 100
-    assert losses(killed) == {s: loss for s, loss in losses(undisturbed).items() if s > step}
+    assert_equal_states(reference, killed)
+    expected = {number: loss for number, loss in losses(reference).items() if number > step}
+    assert losses(killed) == expected
+    assert [rank.ready["restored_step"] for rank in killed.ranks] == [step] * killed.world_size
+    assert [rank.steps[0]["first"] for rank in killed.ranks] == [True] * killed.world_size
+
+
+def test_killed_again_and_again_ends_bit_equal(make_world, make_spec):
+    """Restoring from a restored run, and from its first step, loses nothing either."""
+    spec = make_spec({"dp_shard": 2}, steps=8, args={"dropout": 0.1})
+    reference = undisturbed(make_world, spec)
+
+    killed = make_world("killed", spec)
+    killed.start()
+    for generation, steps in enumerate((2, 1, 2), start=1):
+        killed.until(lambda: all(len(r.steps) >= steps for r in killed.ranks))  # noqa: B023 - now
+        killed.kill()
+        killed.until_ended()
+        killed.start(generation, step=killed.newest_common_step())
+    killed.finish()
+    assert_equal_states(reference, killed)
+
+
+def test_survivors_of_a_killed_rank_end_with_collective_errors(make_world, make_spec):
+    """A dead peer is seen at once by those who wait for it, and named an echo."""
+    world = make_world("killed", make_spec({"pp": 2, "dp_shard": 2}, steps=500))
+    world.start()
+    world.until_step(2)
+    world.kill([3])
+    world.until_ended()
+    assert world.ranks[3].exit_code == -signal.SIGKILL
+    assert world.ranks[3].words is None
+    for rank in world.ranks[:3]:
+        assert rank.words["kind"] == "failed"
+        assert rank.words["exit_class"] == "COLLECTIVE", rank.words["traceback"]
+        assert rank.exit_code == 42
+        assert rank.words["step"] >= 2
+
+
+def test_rank_killed_while_it_writes_leaves_one_whole_slot_and_no_torn_one(make_world, make_spec):
+    """Killed in the middle of a snapshot: that slot holds nothing, the other one everything."""
+    # Large enough that a write takes tens of milliseconds, so that the kill lands inside it.
+    spec = make_spec({}, steps=5000, args={"dim": 256, "layers": 4, "ffn_dim": 768})
+    world = make_world("torn", spec)
+    step = None
+    for generation in range(3):
+        world.start(generation, step=step)
+        begun = step or 0
+        world.until_step(begun + 2)
+        slots = [slot_path(world.rank_dir(0), slot) for slot in range(SLOT_COUNT)]
+        world.until(lambda: None in map(read_preamble, slots), poll_s=0)  # noqa: B023 - now
+        world.kill()
+        world.until_ended()
+        claims = [read_preamble(path) for path in slots]
+        assert claims.count(None) == 1
+        (whole,) = [path for path, claim in zip(slots, claims, strict=True) if claim is not None]
+        step = verify_slot(whole).step
+        assert step > begun
+
+
+def test_writer_killed_between_any_two_bytes_leaves_no_valid_torn_slot(make_world, make_spec):
+    """The states that a kill can leave, taken from a real slot: none of the torn ones is valid."""
+    world = make_world("slots", make_spec({}, steps=3))
+    world.start()
+    world.finish()
+    path = slot_path(world.rank_dir(0), 0)
+    whole = path.read_bytes()
+    preamble = read_preamble(path)
+    assert preamble is not None
+    for cut in range(128, preamble.header_offset, preamble.payload_bytes // 40):
+        torn = bytearray(whole)
+        torn[12:16] = bytes(4)  # begin() comes before the first byte of the payload
+        torn[64:cut] = bytes(cut - 64)
+        path.write_bytes(torn)
+        assert read_preamble(path) is None
+        torn[12:16] = whole[12:16]  # had the flag stayed, the checksums would have told
+        path.write_bytes(torn)
+        with SlotReader(path) as reader, pytest.raises(CorruptData, match="checksum expected"):
+            reader.verify()
+
+
+def test_damaged_snapshot_is_refused_by_name_and_not_trained_on(make_world, make_spec):
+    """A flipped bit in shared memory ends the rank with the tensor's name and both checksums."""
+    world = make_world("damaged", make_spec({}, steps=50))
+    world.start()
+    world.until_step(2)
+    world.kill()
+    world.until_ended()
+    step = world.newest_common_step()
+    path = slot_path(world.rank_dir(0), world.slot_of(0, step))
+    header = verify_slot(path)
+    entry = next(one for one in header.entries if one.name.endswith("exp_avg") and one.bytes)
+    with path.open("r+b") as file:
+        file.seek(entry.offset)
+        byte = file.read(1)[0]
+        file.seek(entry.offset)
+        file.write(bytes([byte ^ 8]))
+    world.start(1, step=step)
+    world.until_ended()
+    words = world.ranks[0].words
+    assert (words["exit_class"], world.ranks[0].exit_code) == ("RESTORE_FAILED", 44)
+    assert entry.name in words["error"]
+    assert entry.checksum in words["error"]
+    assert world.ranks[0].steps == []
+
+
+def test_seek_position_moves_the_data_and_nothing_else(make_world, make_spec):
+    """A start that is told to seek trains on the batch at that position."""
+    world = make_world("seek", make_spec({}, steps=4))
+    world.start(env={"EVERSTEP_SEEK_POSITION": "100"})
+    world.finish()
+    assert verify_slot(world.durable()[0]).data_state == {"position": 104, "skipped": []}
+    assert os.environ.get("EVERSTEP_SEEK_POSITION") is None
