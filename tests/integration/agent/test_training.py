@@ -1,0 +1,162 @@
+"""Real training under real agents: eight torch ranks on four hosts, one of which is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from tests.integration.agent.harness import (
+    ROOT,
+    hosts_on,
+    new_plane,
+    own,
+    peer,
+    placed,
+    start_all,
+)
+from tests.waiting import until
+
+from everstep.agent.exits import EXIT_CODES
+from everstep.data.prepare import prepare
+from everstep.memory.reader import SlotReader
+from everstep.memory.receive import SlotReceiver
+from everstep.wire.v1.agents_pb2 import FINISHED, RANK_EXITED, RANK_READY
+from everstep.wire.v1.common_pb2 import Layout, RankRestore
+
+pytestmark = pytest.mark.torch
+STEPS = 12
+LIMIT_S = 240.0  # eight ranks on two busy cores
+
+
+def training_spec(corpus: Path) -> str:
+    """A tiny model over pp 2 x dp 2 x tp 2."""
+    return json.dumps(
+        {
+            "name": "training",
+            "entry": "everstep.models.pretrain:main",
+            "args": {"dim": 32, "layers": 2, "heads": 4, "kv_heads": 2, "ffn_dim": 64},
+            "layout": {"pp": 2, "dp_shard": 2, "tp": 2},
+            "steps": STEPS,
+            "seed": 7,
+            "data": {
+                "path": str(corpus),
+                "sequence_tokens": 32,
+                "global_batch": 8,
+                "micro_batch": 2,
+            },
+            "checkpoint": {"object_every_steps": 0},
+            "cwd": str(ROOT),
+        }
+    )
+
+
+async def final_state(plane, tmp_path, generation):
+    """Wait for the end; returns every tensor's checksum of every rank, as uploaded."""
+    ends = await until(
+        lambda: len(got := plane.reported(RANK_EXITED, generation)) == 8 and got,
+        limit_s=LIMIT_S,
+        what="all ranks ended",
+    )
+    assert {one.exit_class for one in ends} == {FINISHED}, [one.traceback for one in ends]
+    await until(
+        lambda: sum(len(one.shards) for one in plane.shards) == 8, what="uploaded", limit_s=60
+    )
+    state = {}
+    for report in plane.shards:
+        assert report.step == STEPS
+        for shard in report.shards:
+            path = tmp_path / f"final-{shard.rank}"
+            receiver = SlotReceiver(path, shard.bytes)
+            receiver.write(await plane.objects.get(shard.uri))
+            receiver.commit(job_id="job-1", rank=shard.rank, step=STEPS)
+            receiver.close()
+            with SlotReader(path) as reader:
+                state |= {(shard.rank, one.name): one.checksum for one in reader.header.entries}
+    return state
+
+
+def laid_out(hosts):
+    """Two ranks a host, in the order of the layout."""
+    placement = placed(hosts, 2)
+    placement.layout.CopyFrom(Layout(pp=2, dp_replicate=1, dp_shard=2, tp=2))
+    return placement
+
+
+async def test_lost_host_is_replaced_and_nothing_is_different(tmp_path):
+    """Kill one host with its memory; a spare takes its ranks from the peer; the bits are equal."""
+    corpus = tmp_path / "corpus"
+    prepare([ROOT / "lib" / "everstep" / "core"], corpus, suffixes=(".py",))
+    spec = training_spec(corpus)
+    async with (
+        hosts_on(tmp_path, "a", "b", "c", "d", "spare") as hosts,
+        new_plane() as plane,
+        AsyncExitStack() as agents,
+    ):
+        for host in hosts:
+            await agents.enter_async_context(host.up(plane, fork_arguments=()))
+        *first, spare = hosts
+        replies = await start_all(plane, laid_out(first), 1, spec)
+        assert all(one.outcome.accepted for one in replies), replies
+        await until(lambda: plane.newest_step(1) >= 5, limit_s=LIMIT_S, what="step 5")
+        lost = hosts[1]
+        os.kill(lost.fork_server_pid, signal.SIGKILL)
+        shutil.rmtree(lost.settings.memory_dir)
+        survivors = [hosts[0], hosts[2], hosts[3]]
+        held = {}
+        for host in [*survivors, spare]:
+            reply = await plane.stop(host.host_id, 2)
+            assert reply.outcome.accepted
+            for one in reply.held:
+                source = own(host.host_id) if one.own else peer(host)
+                held.setdefault((one.rank, one.step), []).append(source)
+        steps = {step for _, step in held}
+        common = max(s for s in steps if all((rank, s) in held for rank in range(8)))
+        told = plane.newest_step(1)
+        assert common >= told - 1, (common, told)
+        placement = laid_out([hosts[0], spare, hosts[2], hosts[3]])
+        restores = [RankRestore(rank=rank, sources=held[rank, common]) for rank in range(8)]
+        await start_all(plane, placement, 2, spec, restore_step=common, restores=restores)
+        ready = await until(
+            lambda: len(got := plane.reported(RANK_READY, 2)) == 8 and got, limit_s=LIMIT_S
+        )
+        kinds = sorted((one.rank, one.source_kind) for one in ready)
+        assert [kind for _, kind in kinds].count("peer_memory") == 2
+        recovered = await final_state(plane, tmp_path, 2)
+        losses = losses_of(plane)
+
+        for host in hosts:
+            assert (await plane.stop(host.host_id, 3, forget=True)).outcome.accepted
+        plane.shards.clear()
+        plane.metrics.clear()
+        undisturbed = await undisturbed_state(plane, tmp_path, first, spec)
+        assert losses == losses_of(plane)
+        assert recovered == undisturbed
+
+
+async def undisturbed_state(plane, tmp_path, hosts, spec):
+    """The same job from the beginning, in a generation of its own."""
+    await start_all(plane, laid_out(hosts), 10, spec)
+    return await final_state(plane, tmp_path, 10)
+
+
+def losses_of(plane):
+    """The loss of every step; the same on every rank, and in every generation that told it."""
+    losses = {}
+    for message in plane.metrics:
+        for one in message.ranks:
+            assert losses.setdefault(one.step, one.loss) == one.loss
+    return losses
+
+
+def test_exit_codes_are_those_of_the_rank_side():
+    """Both sides name the same classes by the same codes."""
+    from everstep.train import endings
+
+    assert {
+        one: code for one, code in EXIT_CODES.items() if one in endings.EXIT_CODES
+    } == endings.EXIT_CODES
