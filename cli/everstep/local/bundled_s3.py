@@ -91,6 +91,7 @@ def prepare_s3(
             Path(f"/tmp/seaweedfs-{part}.sock")  # noqa: S108 - not ours to choose
             for part in (
                 f"s3-{port}",
+                f"filer-{flags['filer.port']}",
                 *(f"{part}-grpc-{number}" for part in _PARTS for number in internal_ports),
             )
         ),
