@@ -1,0 +1,314 @@
+"""The registry over NATS and HTTP, on a real database and object store."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+import xxhash
+from tests.integration.service_process import FakeService, ServiceProcess, service_process
+from tests.waiting import until
+
+from everstep.bus.nats import NatsBus
+from everstep.core.system import RandomIds
+from everstep.objectstore.s3 import S3Store
+from everstep.service.commands import host_subject, send_command
+from everstep.wire.v1 import agents_pb2, checkpoints_pb2
+from everstep.wire.v1.common_pb2 import (
+    OBJECT_STORE,
+    OWN_MEMORY,
+    PEER_MEMORY,
+    CommandReply,
+    HeldSnapshot,
+    Outcome,
+)
+from everstep.wire.v1.envelope_pb2 import EventEnvelope
+
+REPLY_S = 20.0
+SHARD_BYTES = 5_000_000  # more than one chunk
+SPEC = {
+    "name": "test",
+    "entry": "module:function",
+    "layout": {"tp": 2},
+    "steps": 100,
+    "checkpoint": {"keep_last": 2},
+}
+
+
+@dataclass
+class Agents:
+    """Two hosts, a rank each, that upload and report."""
+
+    bus: NatsBus
+    objects: S3Store
+    job_id: str
+
+    def key(self, step: int, rank: int, generation: int = 1) -> str:
+        """Return the key of a shard."""
+        prefix = f"jobs/{self.job_id}/step-{step:08d}/gen-{generation}"
+        return f"{prefix}/rank-{rank:05d}.shard"
+
+    def data(self, step: int, rank: int) -> bytes:
+        """Return a rank's state."""
+        return bytes([step % 251, rank]) * (SHARD_BYTES // 2)
+
+    async def upload(self, step: int, *ranks: int, generation: int = 1) -> None:
+        """Store what the ranks have."""
+        for rank in ranks:
+            await self.objects.put(self.key(step, rank, generation), self.data(step, rank))
+
+    async def report(self, step: int, rank: int, generation: int = 1) -> Outcome:
+        """Say that a rank's shard is stored."""
+        data = self.data(step, rank)
+        shard = checkpoints_pb2.Shard(
+            rank=rank,
+            uri=self.key(step, rank, generation),
+            bytes=len(data),
+            checksum=xxhash.xxh3_128_hexdigest(data),
+        )
+        command = checkpoints_pb2.ReportShards(
+            job_id=self.job_id,
+            step=step,
+            generation=generation,
+            host_id=f"h{rank}",
+            world_size=2,
+            shards=[shard],
+            data_state=json.dumps({"position": step}),
+            at_ms=step,
+        )
+        reply = await send_command(
+            self.bus, "checkpoint_registry", command, CommandReply, timeout_s=REPLY_S
+        )
+        return reply.outcome
+
+    async def save(self, step: int, generation: int = 1) -> None:
+        """Upload and report all of a step."""
+        await self.upload(step, 0, 1, generation=generation)
+        for rank in (0, 1):
+            outcome = await self.report(step, rank, generation)
+            assert outcome.accepted, outcome
+
+    async def plan(self, generation: int, *held: tuple[int, int, bool], from_step: int = -1):
+        """Ask for a plan; ``held`` are (rank, step, own), on host ``h<rank>`` or its peer."""
+        holdings = [
+            checkpoints_pb2.HostHoldings(
+                host_id=f"h{rank if own else 1 - rank}",
+                address="net",
+                peer_port=7000,
+                held=[HeldSnapshot(rank=rank, step=step, own=own, generation=generation - 1)],
+            )
+            for rank, step, own in held
+        ]
+        command = checkpoints_pb2.PlanRestore(
+            job_id=self.job_id,
+            generation=generation,
+            world_size=2,
+            holdings=holdings,
+            from_step=from_step,
+            at_ms=1,
+        )
+        return await send_command(
+            self.bus,
+            "checkpoint_registry",
+            command,
+            checkpoints_pb2.PlanRestoreReply,
+            timeout_s=REPLY_S,
+        )
+
+
+@pytest.fixture
+def agents(bus: NatsBus, objects: S3Store, job_id: str) -> Agents:
+    """The two hosts."""
+    return Agents(bus, objects, job_id)
+
+
+async def state_of(registry: ServiceProcess, job_id: str, step: int) -> str:
+    """Return how far a checkpoint is; "" for one that nobody has heard of."""
+    found = await registry.get("/v1/checkpoints", job_id=job_id, deleted=True)
+    return next((c["state"] for c in found["checkpoints"] if c["step"] == step), "")
+
+
+async def reaches(registry: ServiceProcess, job_id: str, step: int, state: str) -> None:
+    """Wait until a checkpoint is that far."""
+
+    async def is_there() -> bool:
+        return await state_of(registry, job_id, step) == state
+
+    await until(is_there, what=f"step {step} is {state}")
+
+
+async def test_reported_shards_become_a_checkpoint(registry, agents, job_id, objects):
+    """Read back, manifest written, listed with all that the table promises."""
+    await agents.upload(20, 0, 1)
+    assert (await agents.report(20, 0)).accepted
+    assert await state_of(registry, job_id, 20) == "collecting"
+    assert (await agents.report(20, 1)).accepted
+    await reaches(registry, job_id, 20, "complete")
+    (listed,) = (await registry.get("/v1/checkpoints", job_id=job_id))["checkpoints"]
+    assert listed["bytes"] == 2 * SHARD_BYTES
+    assert listed["data_state"] == {"position": 20}
+    assert listed["complete"]
+    manifest = json.loads(await objects.get(listed["manifest_uri"]))
+    whole = await registry.get(f"/v1/checkpoints/{job_id}/20")
+    assert manifest["shards"] == whole["shards"]
+    assert [shard["uri"] for shard in whole["shards"]] == [agents.key(20, r) for r in (0, 1)]
+    assert (await agents.report(20, 1)).accepted
+    missing = await registry.http.get(f"/v1/checkpoints/{job_id}/21")
+    assert missing.status_code == 404
+
+
+async def test_bad_object_is_refused_and_may_be_uploaded_again(registry, agents, job_id, bus):
+    """The published event names the object, what was expected and what was found."""
+    refusals: list[EventEnvelope] = []
+
+    async def receive(message) -> None:
+        refusals.append(EventEnvelope.FromString(message.data))
+
+    subject = f"everstep.v1.event.checkpoint_registry.{job_id}.shards_refused"
+    await bus.consume(subject, receive, durable=RandomIds().new_id("test"))
+    await agents.upload(20, 0)
+    await agents.objects.put(agents.key(20, 1), b"short")
+    for rank in (0, 1):
+        await agents.report(20, rank)
+    await until(lambda: refusals)
+    refused = refusals[0].shards_refused
+    assert refused.uri == agents.key(20, 1)
+    assert refused.why == f"expected {SHARD_BYTES} bytes, got 5"
+    assert await state_of(registry, job_id, 20) == "collecting"
+    await agents.upload(20, 1)
+    await agents.report(20, 1)
+    await reaches(registry, job_id, 20, "complete")
+
+
+async def test_controllers_events_set_retention_and_fence_late_writers(
+    registry, agents, job_id, bus, objects
+):
+    """keep_last comes from the spec; a begun generation makes older reports stale."""
+    controller = FakeService(bus, "controller")
+    await controller.publish("job_submitted", job_id=job_id, spec_json=json.dumps(SPEC))
+    await controller.publish("generation_begun", job_id=job_id, generation=1)
+    for step in (10, 20, 30):
+        await agents.save(step)
+        await reaches(registry, job_id, step, "complete")
+    await reaches(registry, job_id, 10, "purged")
+    assert await objects.list(f"jobs/{job_id}/step-00000010/") == []
+    assert len(await objects.list(f"jobs/{job_id}/step-00000020/")) == 3
+    await controller.publish("generation_begun", job_id=job_id, generation=2)
+
+    async def stale() -> bool:
+        return (await agents.report(40, 0)).why == "stale_generation"
+
+    await until(stale)
+    reply = await send_command(
+        bus,
+        "checkpoint_registry",
+        checkpoints_pb2.ListSteps(job_id=job_id),
+        checkpoints_pb2.ListStepsReply,
+        timeout_s=REPLY_S,
+    )
+    assert list(reply.steps) == [20, 30]
+
+
+async def test_plan_mixes_sources_and_is_remembered(registry, agents, job_id):
+    """Own memory, a replica, and the checkpoint of the same step; asked again it is the same."""
+    fresh = await agents.plan(1)
+    assert (fresh.outcome.accepted, fresh.step) == (True, -1)
+    await agents.save(20)
+    await reaches(registry, job_id, 20, "complete")
+    held = [(0, 21, True), (0, 20, True), (1, 20, False)]
+    plan = await agents.plan(2, *held)
+    assert plan.step == 20
+    assert list(plan.passed_over) == ["step 21: rank 1 has no source"]
+    assert [[source.kind for source in restore.sources] for restore in plan.restores] == [
+        [OWN_MEMORY, OBJECT_STORE],
+        [PEER_MEMORY, OBJECT_STORE],
+    ]
+    assert plan.restores[1].sources[1].uri == agents.key(20, 1)
+    assert await agents.plan(2) == plan
+    await registry.kill()
+    await registry.start()
+    assert await agents.plan(2) == plan
+    stale = await agents.plan(1)
+    assert (stale.outcome.accepted, stale.outcome.why) == (False, "stale_generation")
+    wrong = await agents.plan(3, from_step=7)
+    assert wrong.outcome.why == "no_such_step"
+    assert "steps that exist: 20" in wrong.outcome.detail
+
+
+async def test_killed_registry_completes_what_it_had_heard_of(registry, agents, job_id):
+    """SIGKILL between the last report and the manifest: the next one carries on by itself."""
+    await agents.save(20)
+    await registry.kill()
+    await registry.start()
+    await reaches(registry, job_id, 20, "complete")
+
+
+async def test_two_registries_at_once_complete_each_checkpoint_once(
+    registry, agents, job_id, bus, environment, tmp_path
+):
+    """Both may read and write; every step gets one event and a good manifest."""
+    completed: list[int] = []
+
+    async def receive(message) -> None:
+        completed.append(EventEnvelope.FromString(message.data).checkpoint_completed.step)
+
+    subject = f"everstep.v1.event.checkpoint_registry.{job_id}.checkpoint_completed"
+    await bus.consume(subject, receive, durable=RandomIds().new_id("test"))
+    async with service_process("checkpoint_registry", environment, tmp_path):
+        for step in (10, 20, 30, 40, 50):
+            await agents.save(step)
+        await reaches(registry, job_id, 50, "complete")
+        await reaches(registry, job_id, 20, "purged")
+    await until(lambda: 50 in completed)
+    assert sorted(completed) == [10, 20, 30, 40, 50]
+    found = (await registry.get("/v1/checkpoints", job_id=job_id))["checkpoints"]
+    assert [checkpoint["step"] for checkpoint in found] == [50, 40, 30]
+
+
+async def test_dropped_job_leaves_no_objects(registry, agents, job_id, bus, objects):
+    """Complete or not, everything goes."""
+    await agents.save(20)
+    await reaches(registry, job_id, 20, "complete")
+    await agents.upload(30, 0)
+    await agents.report(30, 0)
+    reply = await send_command(
+        bus,
+        "checkpoint_registry",
+        checkpoints_pb2.DropJobCheckpoints(job_id=job_id, at_ms=1),
+        CommandReply,
+        timeout_s=REPLY_S,
+    )
+    assert reply.outcome.accepted
+    for step in (20, 30):
+        await reaches(registry, job_id, step, "purged")
+    assert await objects.list(f"jobs/{job_id}/") == []
+    assert (await registry.get("/v1/checkpoints", job_id=job_id))["checkpoints"] == []
+
+
+async def test_memory_map_shows_what_hosts_hold(registry, job_id, bus):
+    """The newest message of every host counts; what cannot be read is dropped."""
+    for host, rank in (("h0", 0), ("h1", 1)):
+        metrics = agents_pb2.StepMetrics(
+            host_id=host,
+            job_id=job_id,
+            generation=1,
+            at_ms=5,
+            held=[
+                HeldSnapshot(rank=rank, step=step, own=own, generation=1)
+                for rank, own in ((rank, True), (1 - rank, False))
+                for step in (6, 7 + rank)
+            ],
+        )
+        await bus.publish(host_subject(host, "metrics"), b"\xff\xff not metrics")
+        await bus.publish(host_subject(host, "metrics"), metrics.SerializeToString())
+
+    async def told_by_both() -> dict:
+        found = await registry.get("/v1/memory", job_id=job_id)
+        hosts = {copy["host_id"] for rank in found["ranks"] for copy in rank["copies"]}
+        return found if hosts == {"h0", "h1"} else {}
+
+    found = await until(told_by_both)
+    assert found["common_step"] == 6
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1]
+    assert (await registry.get("/v1/memory", job_id="nobody"))["ranks"] == []
