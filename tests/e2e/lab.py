@@ -1,0 +1,214 @@
+"""A whole stack of real servers, services, agents and ranks, with faults at hand.
+
+One stack serves all end-to-end tests; ``heal`` puts its fleet back in order between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from everstep.cli.client import Client
+from everstep.cli.demo_state import compare_states, open_store, wait_durable
+from everstep.core.errors import RefusedError
+from everstep.local import launch
+from everstep.local.state import SERVICES, Stack, StatePaths
+
+POLL_S = 0.05
+PATIENCE_S = 150.0  # generous: other work may share the machine
+HOSTS = 4
+SPARES = 2
+STEPS = 24
+OBJECT_EVERY = 8
+
+
+def wait_for(what: str, ask: Callable[[], Any], *, patience_s: float = PATIENCE_S) -> Any:
+    """Ask until the answer is true, and return it."""
+    give_up = time.monotonic() + patience_s
+    while True:
+        answer = ask()
+        if answer:
+            return answer
+        assert time.monotonic() < give_up, f"waited {patience_s:.0f} s in vain for {what}"
+        time.sleep(POLL_S)
+
+
+@dataclass
+class Lab:
+    """The stack and the means to disturb it."""
+
+    paths: StatePaths
+    stack: Stack
+    client: Client
+    corpus: Path
+
+    # ---- the fleet
+
+    def order(self, **request: Any) -> Any:
+        """Give the supervisor an order."""
+        return launch.order(self.paths, request)
+
+    def kill_host(self, host_id: str) -> Any:
+        """Agent, fork server, ranks and memory, at once."""
+        return self.order(command="kill", what="host", name=host_id)
+
+    def kill_rank(self, rank: int, job_id: str) -> Any:
+        """One rank's process."""
+        return self.order(command="kill", what="rank", rank=rank, job=job_id)
+
+    def kill_agent(self, host_id: str) -> Any:
+        """The agent's process alone."""
+        return self.order(command="kill", what="agent", name=host_id)
+
+    def kill_service(self, name: str, *, down: bool = False) -> Any:
+        """A service or server; it is started again at once unless ``down``."""
+        return self.order(command="kill", what="service", name=name, down=down)
+
+    def start_service(self, name: str) -> Any:
+        """Start what was killed with ``down``."""
+        return self.order(command="start", what="service", name=name)
+
+    def start_host(self, host_id: str) -> Any:
+        """Bring a killed or new host up."""
+        return self.order(command="start", what="host", name=host_id)
+
+    def hosts(self) -> dict[str, dict[str, Any]]:
+        """Every host as the inventory sees it."""
+        return {host["host_id"]: host for host in self.client.hosts()}
+
+    def down_hosts(self) -> set[str]:
+        """Hosts that were killed and not started again."""
+        stack = launch.require_stack(self.paths)
+        return {host.host_id for host in stack.hosts if host.down}
+
+    def heal(self) -> None:
+        """End every job, and bring every host back as a spare."""
+        for job in self.client.jobs():
+            if job["ended_at_ms"] is None:
+                self.client.act(job["job_id"], "stop")
+        wait_for(
+            "all jobs to end",
+            lambda: all(job["ended_at_ms"] is not None for job in self.client.jobs()),
+        )
+        for host_id in self.down_hosts():
+            self.start_host(host_id)
+        for name in ("controller", "monitor", "nats"):
+            try:
+                self.start_service(name)
+            except RefusedError as error:
+                assert error.why == "already_running", error
+        wait_for("every host to be a spare", self._all_spare)
+
+    def _all_spare(self) -> bool:
+        hosts = self.hosts()
+        for host in hosts.values():
+            if host["state"] == "cordoned":
+                self.client.uncordon(host["host_id"])
+        names = {host.host_id for host in launch.require_stack(self.paths).hosts}
+        return names <= {h["host_id"] for h in hosts.values() if h["state"] == "spare"}
+
+    # ---- jobs
+
+    def spec(self, name: str, **changes: Any) -> dict[str, Any]:
+        """A small Llama in pp 2 x dp 2 x tp 2; dropout makes the RNG state matter."""
+        spec: dict[str, Any] = {
+            "name": name,
+            "entry": "everstep.models.pretrain:main",
+            "args": {
+                "dim": 32,
+                "layers": 4,
+                "heads": 4,
+                "kv_heads": 2,
+                "ffn_dim": 64,
+                "vocab_size": 264,
+                "dropout": 0.1,
+                "lr": 3e-3,
+                "warmup_steps": 5,
+            },
+            "layout": {"pp": 2, "dp_shard": 2, "tp": 2},
+            "steps": STEPS,
+            "seed": 20,
+            "data": {
+                "path": str(self.corpus),
+                "sequence_tokens": 32,
+                "global_batch": 8,
+                "micro_batch": 2,
+            },
+            "checkpoint": {"object_every_steps": OBJECT_EVERY, "keep_last": 3},
+            "cwd": str(self.corpus.parent),
+        }
+        return {**spec, **changes}
+
+    def submit(self, name: str, **changes: Any) -> str:
+        """Launch a job."""
+        return str(self.client.submit(self.spec(name, **changes))["job_id"])
+
+    def step_of(self, job_id: str) -> int:
+        """Newest step that the monitor knows of."""
+        points = self.client.metrics(job_id)
+        return max((point["step"] for point in points), default=0)
+
+    def wait_step(self, job_id: str, step: int) -> None:
+        """Wait until a step was completed."""
+        wait_for(f"step {step} of {job_id}", lambda: self._stepped(job_id, step))
+
+    def _stepped(self, job_id: str, step: int) -> bool:
+        job = self.client.job(job_id)
+        assert job["phase"] not in {"failed", "stopped"}, f"{job['why']}: {job['detail']}"
+        return self.step_of(job_id) >= step
+
+    def wait_phase(self, job_id: str, *phases: str) -> dict[str, Any]:
+        """Wait until the job is in one of the phases, and return it."""
+
+        def reached() -> dict[str, Any] | None:
+            job = self.client.job(job_id)
+            ended = job["ended_at_ms"] is not None and job["phase"] not in phases
+            assert not ended, f"{job['phase']}: {job['why']}: {job['detail']}"
+            return job if job["phase"] in phases else None
+
+        found: dict[str, Any] = wait_for(f"{job_id} to be {' or '.join(phases)}", reached)
+        return found
+
+    def succeeded(self, job_id: str) -> dict[str, Any]:
+        """Wait for the job's success and return it."""
+        return self.wait_phase(job_id, "succeeded")
+
+    def hosts_of(self, job_id: str) -> list[dict[str, Any]]:
+        """The placement's hosts."""
+        hosts: list[dict[str, Any]] = self.client.job(job_id)["placement"]["hosts"]
+        return hosts
+
+    def incidents(self, job_id: str) -> list[dict[str, Any]]:
+        """The job's incidents, oldest first."""
+        return self.client.incidents(job_id)
+
+    def differences(self, job_a: str, job_b: str, into: Path) -> tuple[int, tuple[str, ...]]:
+        """Compare the final states of two jobs: tensors compared, and what differs."""
+        checkpoints = [wait_durable(self.client, job, STEPS) for job in (job_a, job_b)]
+
+        async def compare() -> Any:
+            async with open_store(self.stack)() as store:
+                return await compare_states(store, checkpoints[0], checkpoints[1], into)
+
+        found = asyncio.run(compare())
+        return found.tensors_compared, found.differences
+
+
+@contextmanager
+def open_lab(root: Path, corpus: Path) -> Iterator[Lab]:
+    """Bring a stack up, and take it down at the end."""
+    paths = StatePaths(root=root)
+    plan = launch.Plan(hosts=HOSTS, spares=SPARES, chips=2, pods=2)
+    try:
+        stack = launch.up(paths, plan, lambda _: None).stack
+        with Client({name: stack.url(name) for name in SERVICES}) as client:
+            lab = Lab(paths=paths, stack=stack, client=client, corpus=corpus)
+            wait_for("all hosts to join", lambda: len(lab.hosts()) == HOSTS + SPARES)
+            yield lab
+    finally:
+        launch.down(paths, wipe=True)

@@ -1,0 +1,222 @@
+"""A run survives what breaks under it, and ends bit for bit as if nothing had happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.lab import OBJECT_EVERY, STEPS, Lab, wait_for
+
+pytestmark = [pytest.mark.stack, pytest.mark.torch, pytest.mark.timeout(400)]
+
+FAULT_STEP = OBJECT_EVERY + 3  # a durable checkpoint lies behind, and none is being written
+
+
+@pytest.fixture
+def ends_equal(lab: Lab, reference: str, tmp_path: Path) -> Any:
+    """Wait for a job's success and compare its final state with the undisturbed run's."""
+
+    def check(job_id: str) -> dict[str, Any]:
+        job = lab.succeeded(job_id)
+        compared, differences = lab.differences(job_id, reference, tmp_path / "compare")
+        assert differences == ()
+        assert compared > 100
+        losses = [point["loss"] for point in lab.client.metrics(job_id)]
+        assert losses == [point["loss"] for point in lab.client.metrics(reference)]
+        assert len(losses) == STEPS
+        goodput = lab.client.goodput(job_id)
+        assert sum(goodput["causes"].values()) == goodput["wall_ms"]
+        return job
+
+    return check
+
+
+def recovery_of(job: dict[str, Any]) -> dict[str, Any]:
+    """The newest generation."""
+    found: dict[str, Any] = job["recoveries"][-1]
+    return found
+
+
+def test_rank_killed_restarts_in_place_and_loses_at_most_one_step(lab: Lab, ends_equal):
+    """One process dies by a signal: same hosts, own memory, no host cordoned."""
+    job_id = lab.submit("rank-killed")
+    lab.wait_step(job_id, FAULT_STEP)
+    lab.kill_rank(5, job_id)
+    job = ends_equal(job_id)
+    (incident,) = lab.incidents(job_id)
+    assert (incident["kind"], incident["ranks"]) == ("rank_killed", [5])
+    assert incident["lost_steps"] <= 1
+    assert recovery_of(job)["replacements"] == []
+    assert recovery_of(job)["sources"] == {"own_memory": 8, "peer_memory": 0, "object_store": 0}
+
+
+def test_host_killed_is_replaced_by_a_spare_from_memory(lab: Lab, ends_equal):
+    """A whole host dies: a spare takes over with the peer's copies, one incident names it."""
+    job_id = lab.submit("host-killed")
+    lab.wait_step(job_id, FAULT_STEP)
+    victim = lab.hosts_of(job_id)[1]["host_id"]
+    lab.kill_host(victim)
+    job = ends_equal(job_id)
+    (incident,) = lab.incidents(job_id)
+    assert (incident["kind"], incident["hosts"]) == ("host_lost", [victim])
+    assert incident["lost_steps"] <= 1
+    assert recovery_of(job)["sources"] == {"own_memory": 6, "peer_memory": 2, "object_store": 0}
+    assert lab.hosts()[victim]["state"] == "cordoned"
+    assert victim not in [host["host_id"] for host in job["placement"]["hosts"]]
+
+
+def test_host_of_the_first_rank_killed_is_replaced_too(lab: Lab, ends_equal):
+    """The rendezvous host can be lost like any other (PEERS 6.10)."""
+    job_id = lab.submit("first-host-killed")
+    lab.wait_step(job_id, FAULT_STEP)
+    victim = lab.hosts_of(job_id)[0]["host_id"]
+    lab.kill_host(victim)
+    ends_equal(job_id)
+    (incident,) = lab.incidents(job_id)
+    assert incident["hosts"] == [victim]
+    assert incident["lost_steps"] <= 1
+
+
+def test_owner_and_replica_holder_killed_together_fall_back_to_the_object_store(
+    lab: Lab, ends_equal
+):
+    """Both copies of two hosts' snapshots are gone: the last durable checkpoint serves all."""
+    job_id = lab.submit("pair-killed")
+    lab.wait_step(job_id, FAULT_STEP)
+    wait_for(
+        "a complete checkpoint",
+        lambda: any(c["complete"] for c in lab.client.checkpoints(job_id)),
+    )
+    owner = lab.hosts_of(job_id)[0]
+    holder = owner["replica_host_id"]
+    assert holder
+    lab.kill_host(owner["host_id"])
+    lab.kill_host(holder)
+    job = ends_equal(job_id)
+    last = [g for g in job["recoveries"] if g["restore_step"] is not None][-1]
+    assert last["restore_step"] == OBJECT_EVERY
+    assert last["sources"]["object_store"] == 8
+    lost = {host for incident in lab.incidents(job_id) for host in incident["hosts"]}
+    lost |= {host for generation in job["recoveries"] for host in generation["lost_hosts"]}
+    assert lost == {owner["host_id"], holder}
+
+
+def test_host_killed_during_the_recovery_from_another(lab: Lab, ends_equal):
+    """The spare that was just reserved dies while the ranks come up: another takes its place."""
+    job_id = lab.submit("killed-twice")
+    lab.wait_step(job_id, FAULT_STEP)
+    victim = lab.hosts_of(job_id)[3]["host_id"]
+    lab.kill_host(victim)
+
+    def replacement() -> str | None:
+        newest = recovery_of(lab.client.job(job_id))
+        if newest["cause"] != "recovery" or not newest["replacements"]:
+            return None
+        return str(newest["replacements"][0])
+
+    spare = wait_for("a spare to be reserved", replacement)
+    lab.kill_host(spare)
+    job = ends_equal(job_id)
+    names = {host["host_id"] for host in job["placement"]["hosts"]}
+    assert not names & {victim, spare}
+    assert {lab.hosts()[host]["state"] for host in (victim, spare)} == {"cordoned"}
+
+
+def test_controller_killed_in_the_middle_of_a_recovery(lab: Lab, ends_equal):
+    """A controller that is started again later carries the recovery on from its events."""
+    job_id = lab.submit("controller-killed")
+    lab.wait_step(job_id, FAULT_STEP)
+    victim = lab.hosts_of(job_id)[2]["host_id"]
+    lab.kill_host(victim)
+    wait_for(
+        "the recovery to begin",
+        lambda: lab.client.job(job_id)["phase"] in {"recovering", "waiting_for_hosts"},
+    )
+    lab.kill_service("controller", down=True)
+    lab.start_service("controller")
+    wait_for("the controller to answer", lambda: _answers(lab))
+    job = ends_equal(job_id)
+    assert victim not in [host["host_id"] for host in job["placement"]["hosts"]]
+    assert len(lab.incidents(job_id)) == 1
+
+
+def test_controller_away_does_not_disturb_training(lab: Lab, ends_equal):
+    """Without a controller the ranks step on (PEERS: survive the control plane)."""
+    job_id = lab.submit("controller-away")
+    lab.wait_step(job_id, 4)
+    lab.kill_service("controller", down=True)
+    wait_for("steps without a controller", lambda: lab.step_of(job_id) >= FAULT_STEP)
+    lab.start_service("controller")
+    wait_for("the controller to answer", lambda: _answers(lab))
+    job = ends_equal(job_id)
+    assert job["generation"] == 1
+    assert lab.incidents(job_id) == []
+
+
+def test_bus_restarted_during_training_condemns_nobody(lab: Lab, ends_equal):
+    """Everybody is silent for a moment; the run does not even restart."""
+    job_id = lab.submit("bus-restarted")
+    lab.wait_step(job_id, FAULT_STEP)
+    lab.kill_service("nats")
+    job = ends_equal(job_id)
+    assert job["generation"] == 1
+    assert lab.incidents(job_id) == []
+
+
+def test_agent_killed_alone_costs_nothing_and_its_memory_is_still_used(lab: Lab, ends_equal):
+    """The agent comes back, adopts its ranks, and their snapshots serve the next recovery."""
+    job_id = lab.submit("agent-killed")
+    lab.wait_step(job_id, 5)
+    host = lab.hosts_of(job_id)[1]
+    killed = lab.kill_agent(host["host_id"])
+    lab.wait_step(job_id, FAULT_STEP)
+    assert lab.client.job(job_id)["generation"] == 1
+    assert lab.incidents(job_id) == []
+    wait_for("the agent to be heard again", lambda: _heard_since(lab, host, killed["at_ms"]))
+    lab.kill_rank(host["ranks"][0], job_id)
+    job = ends_equal(job_id)
+    assert recovery_of(job)["sources"] == {"own_memory": 8, "peer_memory": 0, "object_store": 0}
+    (incident,) = lab.incidents(job_id)
+    assert incident["kind"] == "rank_killed"
+    assert incident["lost_steps"] <= 1
+
+
+def test_no_spare_left_waits_says_so_and_goes_on_when_one_joins(lab: Lab, ends_equal):
+    """The third host to die finds no spare: the job waits for a host, not for a person."""
+    job_id = lab.submit("no-spare")
+    for _ in range(2):
+        lab.kill_host(_a_spare(lab))
+    wait_for("no spare to be left", lambda: not _spares(lab))
+    lab.wait_step(job_id, FAULT_STEP)
+    victim = lab.hosts_of(job_id)[2]["host_id"]
+    lab.kill_host(victim)
+    job = lab.wait_phase(job_id, "waiting_for_hosts")
+    assert job["hosts_short"] == 1
+    for host_id in lab.down_hosts() - {victim}:
+        lab.start_host(host_id)
+        lab.client.uncordon(host_id)
+    ends_equal(job_id)
+    causes = lab.client.goodput(job_id)["causes"]
+    assert causes["waiting_for_hosts"] > 0
+
+
+def _answers(lab: Lab) -> bool:
+    try:
+        lab.client.jobs()
+    except Exception:  # noqa: BLE001 - whatever it is, it does not answer yet
+        return False
+    return True
+
+
+def _heard_since(lab: Lab, host: dict[str, Any], at_ms: int) -> bool:
+    heard = lab.hosts()[host["host_id"]]["last_heartbeat_ms"]
+    return heard is not None and heard > at_ms + 500
+
+
+def _spares(lab: Lab) -> list[str]:
+    return sorted(h["host_id"] for h in lab.hosts().values() if h["state"] == "spare")
+
+
+def _a_spare(lab: Lab) -> str:
+    return str(wait_for("a spare", lambda: _spares(lab))[0])
