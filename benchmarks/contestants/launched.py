@@ -1,0 +1,197 @@
+"""The peers: each is a launcher that starts 8 ranks of a training script and restarts them.
+
+One launcher holds all ranks, which is the cheapest set-up on one machine, and the fault takes the
+two rank processes of "one host"; the launcher, its files and its memory survive. That is less than
+a host and the easiest fault for every one of them.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.contestants.faults import HOST_RANKS, Sample, newest_pids, strike
+from benchmarks.support.figures import REPOSITORY
+from benchmarks.support.peer_venv import PYTHON, VENV
+from benchmarks.support.processes import Process, TimedOutError, kill
+from benchmarks.workload import probe
+
+SAVE_EVERY: Final = 1  # steps: what costs least after a fault; the price is paid before it
+STORAGE_EVERY: Final = 20  # DLRover's second tier
+STEPS: Final = 100_000  # more than any session makes
+KILLED: Final = "SIGKILL of the 2 rank processes; launcher, its files and its memory survive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """How a peer is started.
+
+    Args:
+        name: as in the figures.
+        script: module of its training script.
+        launcher: the command before ``-m script``, given a free port.
+        service: a process that must run first, given the same port; none for most.
+        environment: what the launcher wants, given the same port.
+        checkpoints: where its checkpoints go, given the session's directory.
+        leftovers: patterns of files that it leaves behind, deleted after a session.
+    """
+
+    name: str
+    script: str
+    launcher: Callable[[int], Sequence[str]]
+    service: Callable[[int], Sequence[str]] | None = None
+    environment: Callable[[int], dict[str, str]] = lambda _: {}
+    in_memory: bool = False
+    leftovers: tuple[str, ...] = ()
+
+
+TORCHRUN: Final = Peer(
+    name="torchrun",
+    script="benchmarks.peers.train_torchrun",
+    launcher=lambda port: (
+        str(VENV / "bin" / "torchrun"),
+        "--nnodes=1",
+        "--nproc-per-node=8",
+        "--max-restarts=100",
+        "--monitor-interval=0.1",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{port}",
+        "--rdzv-id=bench",
+    ),
+    # With the shared store, restarted gloo ranks read their predecessors' addresses and no restart
+    # ever succeeds (pytorch issue 135712); this is the way out that it names.
+    environment=lambda _: {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+)
+NVRX: Final = Peer(
+    name="nvrx",
+    script="benchmarks.peers.train_nvrx",
+    launcher=lambda port: (
+        str(PYTHON),
+        "-m",
+        "nvidia_resiliency_ext.fault_tolerance.launcher",
+        "--nnodes=1",
+        "--nproc-per-node=8",
+        "--max-restarts=100",
+        "--monitor-interval=0.1",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{port}",
+        "--rdzv-id=bench",
+        "--ft-initial-rank-heartbeat-timeout=60",
+        "--ft-rank-heartbeat-timeout=10",
+        "--ft-workload-check-interval=1",
+    ),
+    in_memory=True,
+)
+DLROVER: Final = Peer(
+    name="dlrover",
+    script="benchmarks.peers.train_dlrover",
+    launcher=lambda _: (
+        str(VENV / "bin" / "dlrover-run"),
+        "--nnodes=1",
+        "--nproc_per_node=8",
+        "--max_restarts=100",
+        "--monitor-interval=0.1",
+    ),
+    service=lambda port: (
+        str(PYTHON),
+        "-u",
+        "-m",
+        "dlrover.python.master.main",
+        "--platform=local",
+        f"--port={port}",
+        "--node_num=1",
+        f"--job_name={_job_name(port)}",
+    ),
+    environment=lambda port: {
+        "DLROVER_MASTER_ADDR": f"127.0.0.1:{port}",
+        "NODE_RANK": "0",
+        "ELASTIC_JOB_NAME": _job_name(port),
+    },
+    leftovers=("/dev/shm/everstep-bench-dlrover-*", "/tmp/ckpt_sock/everstep-bench-dlrover-*"),
+)
+
+
+def measure(
+    peer: Peer, directory: Path, corpus: Path, faults: int, rng: random.Random
+) -> list[Sample]:
+    """Start the peer once and strike it ``faults`` times.
+
+    Raises:
+        TimedOutError: it does not start, train or recover; the text has the end of its log.
+    """
+    shutil.rmtree(directory, ignore_errors=True)
+    notes = directory / "probe"
+    notes.mkdir(parents=True)
+    memory = Path("/dev/shm") / f"everstep-bench-{peer.name}-{directory.parent.name}"
+    checkpoints = memory if peer.in_memory else directory / "checkpoints"
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    port = _free_port()
+    environment = {
+        "PYTHONPATH": ":".join(str(REPOSITORY / part) for part in (".", "worker", "lib")),
+        "PATH": f"{VENV / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+        "PYTHONWARNINGS": "ignore",
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        probe.DIRECTORY_VARIABLE: str(notes),
+        "BENCH_CHECKPOINT_DIR": str(checkpoints),
+        "BENCH_SAVE_EVERY": str(SAVE_EVERY),
+        "BENCH_STORAGE_EVERY": str(STORAGE_EVERY),
+        "BENCH_CORPUS": str(corpus),
+        "BENCH_STEPS": str(STEPS),
+        **peer.environment(port),
+    }
+    started = []
+    try:
+        if peer.service is not None:
+            started.append(Process(peer.service(port), environment, directory / "service.log"))
+        command = (*peer.launcher(port), "-m", peer.script)
+        launcher = Process(command, environment, directory / "launcher.log")
+        started.append(launcher)
+        return _strike_all(launcher, notes, faults, rng)
+    finally:
+        for process in reversed(started):
+            process.end()
+        shutil.rmtree(memory, ignore_errors=True)
+        _delete(peer.leftovers)
+
+
+def _strike_all(launcher: Process, notes: Path, faults: int, rng: random.Random) -> list[Sample]:
+    def strike_host() -> float:
+        at = time.time()
+        kill(newest_pids(notes, HOST_RANKS))
+        return at
+
+    def why_dead() -> str | None:
+        code = launcher.ended()
+        return None if code is None else f"the launcher ended with code {code}"
+
+    try:
+        return [strike(notes, rng, strike_host, why_dead) for _ in range(faults)]
+    except TimedOutError as error:
+        raise TimedOutError(f"{error}; its log ends:\n{launcher.last_lines()}") from None
+
+
+def _delete(patterns: Sequence[str]) -> None:
+    for pattern in patterns:
+        for path in Path("/").glob(pattern.lstrip("/")):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _job_name(port: int) -> str:
+    return f"everstep-bench-dlrover-{port}"
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
