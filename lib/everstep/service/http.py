@@ -18,8 +18,6 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from opentelemetry import trace
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -30,17 +28,23 @@ from everstep.service.metrics import Metrics
 SHUTDOWN_S: Final = 2.0  # requests take milliseconds; streams to browsers are cut after this
 OPEN_PATHS: Final = ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
 
-_PROPAGATOR: Final = TraceContextTextMapPropagator()
-_TRACER: Final = trace.get_tracer("everstep.http")
-
 _log = logging.getLogger(__name__)
 
 
 def create_app(name: str, health: Health, metrics: Metrics) -> FastAPI:
     """Make the application to which a service adds its routes."""
-    app = FastAPI(title=f"Everstep {name.replace('_', '-')}", version=version("everstep"))
+    app = FastAPI(
+        title=f"Everstep {name.replace('_', '-')}",
+        version=version("everstep"),
+        telemetry={  # a span a request, in the caller's trace; we measure and export ourselves
+            "operation_spans": False,
+            "metrics": False,
+            "logs": False,
+            "auto_configure": False,
+            "exclude": lambda scope: str(scope.get("path", "")).startswith(OPEN_PATHS),
+        },
+    )
     app.add_middleware(_Gate, health=health)
-    app.add_middleware(_Traced)
     app.add_exception_handler(EverstepError, _on_fault)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
@@ -113,31 +117,6 @@ class _Gate:
             waits = ", ".join(f"{k}: {v}" for k, v in parts.items() if v != "ok")
             app = error_response(503, Unavailable.code, f"not ready ({waits})")
         await app(scope, receive, send)
-
-
-class _Traced:
-    """Runs each request in a span that continues the caller's trace."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith(OPEN_PATHS):
-            await self._app(scope, receive, send)
-            return
-        headers = {
-            key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]
-        }
-        with _TRACER.start_as_current_span(
-            f"HTTP {scope['method']}",
-            context=_PROPAGATOR.extract(headers),
-            kind=trace.SpanKind.SERVER,
-            attributes={"url.path": scope["path"]},
-        ) as span:
-            await self._app(scope, receive, send)
-            route = scope.get("route")
-            if route is not None:
-                span.update_name(f"HTTP {scope['method']} {route.path}")
 
 
 class _Server(uvicorn.Server):
