@@ -75,7 +75,8 @@ def main() -> None:
         _run(options.rounds, wanted, directory, rng, results)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    figures.save("recovery", _figures(results, before))
+    whole = options.only is None and options.rounds >= ROUNDS
+    figures.save("recovery", _figures(results, before), keep=whole)
 
 
 def _run(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Final
 from benchmarks.contestants.faults import HOST_RANKS, Sample, newest_pids, strike
 from benchmarks.support.figures import REPOSITORY
 from benchmarks.support.peer_venv import PYTHON, VENV
-from benchmarks.support.processes import Process, TimedOutError, kill
+from benchmarks.support.processes import Process, TimedOutError, free_port, kill
 from benchmarks.workload import probe
 
 SAVE_EVERY: Final = 1  # steps: what costs least after a fault; the price is paid before it
@@ -131,7 +130,7 @@ def measure(
     memory = Path("/dev/shm") / f"everstep-bench-{peer.name}-{directory.parent.name}"
     checkpoints = memory if peer.in_memory else directory / "checkpoints"
     checkpoints.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     environment = {
         "PYTHONPATH": ":".join(str(REPOSITORY / part) for part in (".", "worker", "lib")),
         "PATH": f"{VENV / 'bin'}:/usr/local/bin:/usr/bin:/bin",
@@ -188,10 +187,3 @@ def _delete(patterns: Sequence[str]) -> None:
 
 def _job_name(port: int) -> str:
     return f"everstep-bench-dlrover-{port}"
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import random
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+import psutil
 from benchmarks.contestants.faults import HOST_RANKS, Sample, strike
-from benchmarks.support.figures import REPOSITORY
-from benchmarks.support.processes import wait_for
-from benchmarks.workload import probe
-from benchmarks.workload.training import DEMO, SEED
+from benchmarks.support.processes import TimedOutError, wait_for
+from benchmarks.workload.job import job_spec
+from benchmarks.workload.training import DEMO
 
 from everstep.cli.client import Client, service_urls
 from everstep.core.errors import EverstepError
@@ -31,6 +31,7 @@ KILLED: Final = (
 )
 PLAN: Final = launch.Plan(hosts=4, spares=1, chips=2, pods=2)
 SETTLE_S: Final = 60.0
+STEPS: Final = 100_000  # more than any session makes
 ENDED: Final = frozenset({"succeeded", "failed", "stopped"})
 
 
@@ -88,7 +89,9 @@ class Stack:
         """
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        job_id: str = self.client.submit(self._spec(directory))["job_id"]
+        job_id: str = self.client.submit(job_spec(DEMO, directory, self._corpus, steps=STEPS))[
+            "job_id"
+        ]
         try:
             return [self._strike(job_id, directory, rng) for _ in range(faults)]
         finally:
@@ -96,6 +99,38 @@ class Stack:
             wait_for(
                 lambda: self.client.job(job_id)["phase"] in ENDED or None, SETTLE_S, "end of job"
             )
+
+    def run(self, spec: dict[str, Any], timeout_s: float) -> None:
+        """Run a job to its end.
+
+        Raises:
+            TimedOutError: it does not succeed in time.
+        """
+        job_id: str = self.client.submit(spec)["job_id"]
+
+        def ended() -> dict[str, Any] | None:
+            job = self.client.job(job_id)
+            return job if job["phase"] in ENDED else None
+
+        job = wait_for(ended, timeout_s, f"the end of {job_id}")
+        if job["phase"] != "succeeded":
+            raise TimedOutError(f"{job_id} {job['phase']}: {job['detail']}")
+
+    def cpu_s(self) -> dict[str, float]:
+        """Return the processor time used so far, by kind of process; ranks are not in it."""
+        used: dict[str, float] = {}
+        for unit in launch.order(self._paths, {"command": "status"})["units"]:
+            process = psutil.Process(unit["pid"])
+            # An agent's children are the fork server and its ranks; a server's are its workers.
+            family = [process]
+            if unit["kind"] == "server":
+                family += process.children(recursive=True)
+            kind = unit["name"] if unit["kind"] != "agent" else "agents"
+            used.setdefault(kind, 0.0)
+            for one in family:
+                times = one.cpu_times()
+                used[kind] += times.user + times.system
+        return used
 
     def _strike(self, job_id: str, directory: Path, rng: random.Random) -> Sample:
         killed = ""
@@ -189,33 +224,3 @@ class Stack:
             return free[0] if free else None
 
         wait_for(spare, SETTLE_S, "a spare host")
-
-    def _spec(self, directory: Path) -> dict[str, Any]:
-        return job_spec(directory, self._corpus, steps=100_000)
-
-
-def job_spec(notes: Path, corpus: Path, *, steps: int) -> dict[str, Any]:
-    """Return the job: the same model, layout and batches as every contestant's."""
-    return {
-        "name": "bench",
-        "entry": "benchmarks.workload.everstep_entry:main",
-        "args": asdict(DEMO.model),
-        "layout": {
-            "pp": DEMO.pp,
-            "dp_replicate": DEMO.dp_replicate,
-            "dp_shard": DEMO.dp_shard,
-            "tp": DEMO.tp,
-        },
-        "steps": steps,
-        "seed": SEED,
-        "data": {
-            "path": str(corpus),
-            "sequence_tokens": DEMO.model.sequence_tokens,
-            "global_batch": DEMO.global_batch,
-            "micro_batch": DEMO.micro_batch,
-        },
-        "checkpoint": {"memory_every_steps": 1, "object_every_steps": 20},
-        "recovery": {"restarts_per_hour_max": 1000},
-        "env": {probe.DIRECTORY_VARIABLE: str(notes), "PYTHONWARNINGS": "ignore"},
-        "cwd": str(REPOSITORY),
-    }

@@ -57,8 +57,8 @@ def versions(names: Sequence[str]) -> Json:
     return {name: metadata.version(name) for name in names}
 
 
-def save(name: str, figures: Json) -> Path:
-    """Print the figures and keep them as ``results/<name>.json``."""
+def save(name: str, figures: Json, *, keep: bool) -> None:
+    """Print the figures; ``keep`` them as ``results/<name>.json`` when the run was a whole one."""
     document = {
         "benchmark": name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -67,10 +67,9 @@ def save(name: str, figures: Json) -> Path:
     }
     text = json.dumps(document, indent=2)
     print(text)
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
-    path.write_text(text + "\n")
-    return path
+    if keep:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(text + "\n")
 
 
 def _processor() -> str:

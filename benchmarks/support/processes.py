@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -93,6 +94,14 @@ def wait_for(condition: Callable[[], T | None], timeout_s: float, what: str) -> 
             raise TimedOutError(f"{what}: not within {timeout_s:.0f} s")
         time.sleep(POLL_S)
     return value
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
 
 
 def say(text: str) -> None:

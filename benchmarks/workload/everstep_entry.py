@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
+from typing import Final
 
 import torch
+import xxhash
 from benchmarks.workload import probe
 from benchmarks.workload.training import GRAD_NORM_MAX, PEAK_RATE, TOTAL_STEPS, WARMUP_STEPS
+from torch import distributed as dist
 
 from everstep.models.llama import LlamaConfig
 from everstep.models.parallel import Trainer, build_stage
 from everstep.models.schedule import rate_share
+from everstep.train.gradients import local_part
 from everstep.train.run import Run
+
+PARTS_VARIABLE: Final = "BENCH_PARTS"
+PARTS: Final = "parts"
+BYTES: Final = "bytes"  # of a rank's state, as the moment's step
+PARTS_REPEATS: Final = 20
 
 
 def main(run: Run) -> None:
@@ -40,5 +50,39 @@ def main(run: Run) -> None:
         for group in optimizer.param_groups:
             group["lr"] = PEAK_RATE * share
         loss = trainer.forward_backward(batch.inputs, batch.targets)
-        run.step(optimizer, loss=loss, tokens=batch.token_count, max_grad_norm=GRAD_NORM_MAX)
-        notes.note(probe.STEP, run.step_index)
+        report = run.step(
+            optimizer, loss=loss, tokens=batch.token_count, max_grad_norm=GRAD_NORM_MAX
+        )
+        notes.note(
+            probe.STEP,
+            report.step,
+            snapshot=report.stall_ms,
+            collective=report.blocked_ms,
+            data=report.data_wait_ms,
+        )
+    if os.environ.get(PARTS_VARIABLE) == "1":
+        _measure_parts(notes, model, optimizer)
+
+
+def _measure_parts(
+    notes: probe.Probe, model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """Note what copying and checksumming this rank's state take while all ranks do the same."""
+    sources = [local_part(one) for one in model.parameters()]
+    for kept in optimizer.state.values():
+        sources += [local_part(one) for one in kept.values()]
+    targets = [torch.zeros_like(one) for one in sources]  # touched, as slots are
+    for _ in range(PARTS_REPEATS):
+        dist.barrier()
+        begun = time.perf_counter()
+        for source, target in zip(sources, targets, strict=True):
+            target.copy_(source)
+        copied = time.perf_counter()
+        dist.barrier()
+        hashing = time.perf_counter()
+        for target in targets:
+            xxhash.xxh3_128_hexdigest(memoryview(target.flatten().numpy()).cast("B"))
+        hashed = time.perf_counter()
+        notes.note(PARTS, copy=(copied - begun) * 1e3, checksum=(hashed - hashing) * 1e3)
+    size = sum(one.numel() * one.element_size() for one in sources)
+    notes.note(BYTES, size)

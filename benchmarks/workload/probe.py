@@ -35,9 +35,15 @@ class Probe:
             directory / f"rank-{rank}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND
         )
 
-    def note(self, event: str, step: int = -1) -> None:
-        """Write that ``event`` happens now."""
-        line = {"event": event, "step": step, "at": time.time(), "pid": os.getpid()}
+    def note(self, event: str, step: int = -1, **parts_ms: float) -> None:
+        """Write that ``event`` happens now; ``parts_ms`` is what is known of its parts."""
+        line = {
+            "event": event,
+            "step": step,
+            "at": time.time(),
+            "pid": os.getpid(),
+            "parts_ms": parts_ms,
+        }
         os.write(self._file, json.dumps(line).encode() + b"\n")
 
 
@@ -54,6 +60,7 @@ class Moment:
     step: int
     at: float
     pid: int
+    parts_ms: dict[str, float]
 
 
 Record = Mapping[int, list[Moment]]  # by rank
@@ -150,14 +157,19 @@ def _last_of_each(record: Record, fault_at: float, event: str) -> list[Moment]:
     ]
 
 
-def step_time_s(record: Record, *, since: float, until: float) -> float | None:
-    """Return the mean time between committed steps in an interval, None if there are too few."""
+def commits(record: Record, *, since: float, until: float) -> list[float]:
+    """Return when each step that lies wholly in an interval was committed, in order."""
     times: dict[int, list[float]] = {}
     for moments in record.values():
         for one in moments:
             if one.event == STEP and since < one.at <= until:
                 times.setdefault(one.step, []).append(one.at)
-    ends = sorted(max(each) for each in times.values() if len(each) == len(record))
+    return sorted(max(each) for each in times.values() if len(each) == len(record))
+
+
+def step_time_s(record: Record, *, since: float, until: float) -> float | None:
+    """Return the mean time between committed steps in an interval, None if there are too few."""
+    ends = commits(record, since=since, until=until)
     return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 2 else None
 
 

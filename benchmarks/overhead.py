@@ -1,0 +1,211 @@
+"""What Everstep costs a training step: the same loop bare and under the stack, in turns.
+
+Bare is the SDK's bare mode: the same user code, the step's collective, but no agent, no snapshots,
+no reports. Under Everstep every step is snapshotted, checksummed, replicated to a peer host (on one
+machine: by the same cores) and reported. Run: ``make bench NAME=overhead``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, Final
+
+from benchmarks.contestants.fork_servers import ForkServers
+from benchmarks.contestants.ours import Stack
+from benchmarks.support import figures
+from benchmarks.support.processes import say
+from benchmarks.workload import bare_rank, everstep_entry, probe
+from benchmarks.workload.corpus import make_corpus
+from benchmarks.workload.job import job_spec
+from benchmarks.workload.training import DEMO, Sizes
+
+from everstep.models.llama import LlamaConfig
+
+# A step of more than a second on two cores, so that a per cent is more than a timer's grain.
+LARGE: Final = Sizes(
+    model=LlamaConfig(dim=128, heads=8, kv_heads=4, ffn_dim=384, sequence_tokens=256)
+)
+SIZES: Final = {"large": LARGE, "demo": DEMO}
+PAIRS: Final = 5
+STEPS: Final = 16
+WARM_STEPS: Final = 4  # left out: caches, the first snapshots' page faults
+RUN_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lap:
+    """One run's steps after the warm-up.
+
+    Args:
+        step_ms: time between commits, in order.
+        parts_ms: mean of each part over steps and ranks.
+        cpu_ms: a step, of processes beside the ranks, by kind.
+        record: everything the ranks noted.
+    """
+
+    step_ms: list[float]
+    parts_ms: dict[str, float]
+    cpu_ms: dict[str, float]
+    record: probe.Record
+
+
+def main() -> None:
+    """Alternate bare and Everstep, pair by pair, and print the ratios."""
+    parser = argparse.ArgumentParser(prog="benchmarks.overhead", description=__doc__)
+    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    options = parser.parse_args()
+    before = figures.machine()
+    directory = Path(tempfile.mkdtemp(prefix="everstep-bench-"))
+    results = {}
+    try:
+        corpus = make_corpus(directory)
+        with ExitStack() as opened:
+            run, more = "benchmarks.workload.bare_rank:run", ",benchmarks.workload.bare_rank"
+            servers = opened.enter_context(ForkServers(directory / "bare", run, more))
+            stack = opened.enter_context(Stack(directory / "stack", corpus))
+            for name, sizes in SIZES.items():
+                laps = _alternate(name, sizes, options, servers, stack, directory, corpus)
+                results[name] = _compare(sizes, *laps)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    whole = options.pairs >= PAIRS and options.steps >= STEPS
+    large = results["large"]
+    figures.save(
+        "overhead",
+        {
+            "overhead_ratio": large["overhead_ratio"]["median"],
+            "overhead_ratio_spread": large["overhead_ratio"],
+            "overhead_ratio_demo_model": results["demo"]["overhead_ratio"]["median"],
+            **results,
+            "steps_measured": options.steps - WARM_STEPS - 1,
+            "versions": figures.versions(("everstep", "torch", "numpy")),
+            "machine": before,
+        },
+        keep=whole,
+    )
+
+
+def _alternate(
+    name: str,
+    sizes: Sizes,
+    options: argparse.Namespace,
+    servers: ForkServers,
+    stack: Stack,
+    directory: Path,
+    corpus: Path,
+) -> tuple[list[Lap], list[Lap]]:
+    bare, under = [], []
+    for pair in range(options.pairs):
+        spec = job_spec(sizes, directory / f"{name}-bare-{pair}", corpus, steps=options.steps)
+        bare.append(_run_bare(servers, spec))
+        spec = job_spec(sizes, directory / f"{name}-under-{pair}", corpus, steps=options.steps)
+        under.append(_run_under(stack, spec))
+        times = fmean(bare[-1].step_ms), fmean(under[-1].step_ms)
+        say(f"{name} {pair + 1}: bare {times[0]:.0f} ms, Everstep {times[1]:.0f} ms a step")
+    return bare, under
+
+
+def _run_bare(servers: ForkServers, spec: dict[str, Any]) -> Lap:
+    notes = Path(spec["env"][probe.DIRECTORY_VARIABLE])
+    notes.mkdir()
+    environment = {
+        **spec["env"],
+        bare_rank.SPEC_VARIABLE: json.dumps(spec),
+        everstep_entry.PARTS_VARIABLE: "1",
+    }
+    servers.fork(environment)
+    codes = servers.wait_for_ends(RUN_S)
+    assert not any(codes), f"bare ranks ended with {codes}: see {notes.parent / 'bare'}"
+    return _lap(notes, spec["steps"], {})
+
+
+def _run_under(stack: Stack, spec: dict[str, Any]) -> Lap:
+    notes = Path(spec["env"][probe.DIRECTORY_VARIABLE])
+    notes.mkdir()
+    cpu_before = stack.cpu_s()
+    stack.run(spec, RUN_S)
+    cpu = {
+        kind: (after - cpu_before[kind]) / spec["steps"] * 1e3
+        for kind, after in stack.cpu_s().items()
+    }
+    return _lap(notes, spec["steps"], cpu)
+
+
+def _lap(notes: Path, steps: int, cpu_ms: dict[str, float]) -> Lap:
+    """Read a run's steps; the first are warm-up, and the last one also says good-bye."""
+    record = probe.read(notes, DEMO.world_size)
+    ends = probe.commits(record, since=0.0, until=time.time())
+    assert len(ends) == steps, f"{len(ends)} steps instead of {steps} in {notes}"
+    kept = ends[WARM_STEPS - 1 : -1]
+    moments = [
+        one
+        for moments in record.values()
+        for one in moments
+        if one.event == probe.STEP and WARM_STEPS < one.step < steps
+    ]
+    parts = {key: fmean(one.parts_ms[key] for one in moments) for key in moments[0].parts_ms}
+    return Lap(
+        step_ms=[(after - at) * 1e3 for at, after in pairwise(kept)],
+        parts_ms=parts,
+        cpu_ms=cpu_ms,
+        record=record,
+    )
+
+
+def _compare(sizes: Sizes, bare: list[Lap], under: list[Lap]) -> dict[str, Any]:
+    pairs = list(zip(bare, under, strict=True))
+    means = [fmean(two.step_ms) / fmean(one.step_ms) for one, two in pairs]
+    medians = [median(two.step_ms) / median(one.step_ms) for one, two in pairs]
+    measured = [
+        one
+        for lap in bare
+        for moments in lap.record.values()
+        for one in moments
+        if one.event == everstep_entry.PARTS
+    ]
+    state_bytes = [
+        one.step
+        for moments in bare[0].record.values()
+        for one in moments
+        if one.event == everstep_entry.BYTES
+    ]
+    return {
+        "overhead_ratio": figures.summary(means, 4),
+        "overhead_ratio_of_median_steps": figures.summary(medians, 4),
+        "bare_step_ms": figures.summary([fmean(lap.step_ms) for lap in bare], 1),
+        "everstep_step_ms": figures.summary([fmean(lap.step_ms) for lap in under], 1),
+        "inside_the_step_ms": {
+            "bare": _mean_of([lap.parts_ms for lap in bare]),
+            "everstep": _mean_of([lap.parts_ms for lap in under]),
+        },
+        "plain_copy_of_the_state_ms": figures.summary([one.parts_ms["copy"] for one in measured]),
+        "plain_checksum_of_the_state_ms": figures.summary(
+            [one.parts_ms["checksum"] for one in measured]
+        ),
+        "cpu_beside_the_ranks_ms_a_step": _mean_of([lap.cpu_ms for lap in under]),
+        "state_bytes_a_rank": {"min": min(state_bytes), "max": max(state_bytes)},
+        "model": {
+            "dim": sizes.model.dim,
+            "layers": sizes.model.layers,
+            "sequence_tokens": sizes.model.sequence_tokens,
+            "global_batch": sizes.global_batch,
+        },
+    }
+
+
+def _mean_of(rows: list[dict[str, float]]) -> dict[str, float]:
+    return {key: round(fmean(row[key] for row in rows), 3) for key in rows[0]}
+
+
+if __name__ == "__main__":
+    main()
