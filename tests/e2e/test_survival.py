@@ -185,8 +185,9 @@ def test_agent_killed_alone_costs_nothing_and_its_memory_is_still_used(lab: Lab,
 def test_no_spare_left_waits_says_so_and_goes_on_when_one_joins(lab: Lab, ends_equal):
     """The third host to die finds no spare: the job waits for a host, not for a person."""
     job_id = lab.submit("no-spare")
-    for _ in range(2):
-        lab.kill_host(_a_spare(lab))
+    lab.wait_step(job_id, 1)
+    for spare in _spares(lab):
+        lab.kill_host(spare)
     wait_for("no spare to be left", lambda: not _spares(lab))
     lab.wait_step(job_id, FAULT_STEP)
     victim = lab.hosts_of(job_id)[2]["host_id"]
@@ -216,7 +217,3 @@ def _heard_since(lab: Lab, host: dict[str, Any], at_ms: int) -> bool:
 
 def _spares(lab: Lab) -> list[str]:
     return sorted(h["host_id"] for h in lab.hosts().values() if h["state"] == "spare")
-
-
-def _a_spare(lab: Lab) -> str:
-    return str(wait_for("a spare", lambda: _spares(lab))[0])
