@@ -1,5 +1,5 @@
 # Every target does its own set-up: .venv with the machine's Python, pip only, no Docker, no root.
-# On a machine without GPUs, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu saves gigabytes.
+# On a machine without GPUs, point PIP_EXTRA_INDEX_URL at an index of CPU builds: it saves gigabytes.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV   ?= .venv
