@@ -1,7 +1,7 @@
 # One image a process: docker build --build-arg SERVICE=controller .
 # SERVICE is controller, monitor, checkpoint_registry, host_inventory or agent.
 # Only the agent's image holds torch; on a machine without GPUs build it with
-#   --build-arg PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+#   --build-arg PIP_EXTRA_INDEX_URL=<an index of CPU builds>
 FROM python:3.11-slim
 
 ARG SERVICE=controller
