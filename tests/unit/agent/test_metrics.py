@@ -45,6 +45,13 @@ def test_first_and_last_step_leave_at_once():
     assert steps.add(step(3, 100), 0) == [(step(3, 100),)]
 
 
+def test_older_steps_leave_before_a_newer_one():
+    """Whoever reads the messages sees steps in order, even when the last overtakes."""
+    steps = gatherer()
+    assert steps.add(step(3, 99), 0) == []
+    assert steps.add(step(3, 100), 0) == [(step(3, 99),), (step(3, 100),)]
+
+
 def test_flush_sends_in_order_of_steps():
     """What is left at the end of a generation leaves, oldest first."""
     steps = gatherer()

@@ -15,6 +15,8 @@ from everstep.agent.settings import AgentSettings
 from everstep.bus.nats import NatsBus
 from everstep.core.system import RandomIds, SystemClock
 from everstep.objectstore.s3 import S3Store
+from everstep.service.logging import configure
+from everstep.service.telemetry import tracing
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +71,11 @@ async def run(settings: AgentSettings, *, fork_arguments: Sequence[str] = ()) ->
 def main() -> None:
     """Run the agent."""
     settings = AgentSettings()  # type: ignore[call-arg]  # read from the environment
-    logging.basicConfig(level=settings.log_level)
-    uvloop.run(run(settings))
+    configure(
+        service=f"agent:{settings.host_id}", level=settings.log_level, style=settings.log_format
+    )
+    with tracing("agent"):
+        uvloop.run(run(settings))
 
 
 if __name__ == "__main__":

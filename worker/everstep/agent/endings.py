@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import logging
 import signal as signals
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from everstep.agent import processes
 from everstep.agent.exits import Intent, Status, merge
 from everstep.agent.forks import Exited, Forked, ForkFailed, ForkServer
 from everstep.agent.ranks import RankChannel
 from everstep.agent.reports import RankReporter
-from everstep.agent.runs import JobRun, RankRun, Runs
+from everstep.agent.runs import JobRun, RankRun, Runs, Spawn
 from everstep.agent.steps import StepMessages
 from everstep.core.system import Clock
 
 log = logging.getLogger(__name__)
-
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 # A dead rank's last words are in our socket already; only its own orphans could hold it open.
 LAST_WORDS_S_MAX: Final = 0.5

@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from everstep.agent import framing
+from everstep.agent.environment import OMP_NUM_THREADS
 from everstep.core.errors import CorruptData
 
 log = logging.getLogger(__name__)
@@ -171,7 +172,8 @@ class ForkServer:
     def _start(self) -> subprocess.Popen[bytes]:
         """Start a server in its own session: our end, or a Ctrl-C for us, is not its.
 
-        Not by asyncio, whose transports kill their process when the loop closes.
+        Not by asyncio, whose transports kill their process when the loop closes. Its libraries must
+        make no threads of their own before it forks.
         """
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "everstep.train.fork_server"]
@@ -188,6 +190,7 @@ class ForkServer:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                env={"OMP_NUM_THREADS": OMP_NUM_THREADS, **os.environ},
             )
 
     async def _read(self, reader: asyncio.StreamReader, events: ForkEvents) -> None:

@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 # Threads that wait for sockets and checksums: a push and a restore a rank, two uploads, and room.
 THREADS_MAX: Final = 64
+CANCEL_AGAIN_S: Final = 0.2  # tasks end at once, but for the one in a million of ``_Tasks.end``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,17 +105,17 @@ async def open_agent(
         stack.callback(peers.close)
         executor = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="agent")
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
-        parts = _Parts(settings, facts, memory, objects, clock, executor, fork_arguments)
-        stack.callback(parts.close)
         tasks = await stack.enter_async_context(_tasks())
-        supervisor = parts.supervisor(tasks)
+        parts = _Parts(settings, facts, memory, objects, clock, executor, tasks, fork_arguments)
+        stack.callback(parts.close)
+        supervisor = parts.supervisor()
         for record in parts.runs.files.load():
             supervisor.adopt(record)
         await parts.channel.start(parts.listener())
         stack.push_async_callback(parts.channel.close)
         commands = parts.commands(supervisor, chooser)
         for work in (
-            parts.forks.run(parts.endings(supervisor, tasks)),
+            parts.forks.run(parts.endings(supervisor)),
             parts.steps.tick(),
             parts.steps.run(bus),
             parts.reports.run(bus),
@@ -147,6 +148,7 @@ class _Parts:
         objects: ObjectStore | None,
         clock: Clock,
         executor: ThreadPoolExecutor,
+        tasks: _Tasks,
         fork_arguments: Sequence[str],
     ) -> None:
         host_id, run_dir = facts.host_id, facts.run_dir
@@ -154,19 +156,20 @@ class _Parts:
         self.memory = memory
         self.clock = clock
         self.executor = executor
+        self.spawn = tasks.spawn
         self.runs = Runs(RunFiles(run_dir / "jobs"))
         self.reports = Reports(run_dir / "reports", host_id)
         self.reporter = RankReporter(self.reports, host_id, facts.agent_epoch, clock)
         self.steps = StepMessages(host_id, memory, clock)
         self.channel = RankChannel(facts.agent_socket)
-        self.replicator = Replicator(memory, clock, executor)
+        self.replicator = Replicator(memory, clock, executor, tasks.spawn)
         self.restorer = Restorer(host_id, memory, objects, executor)
         shard_files = ShardFiles(run_dir / "shards")
-        self.uploads = Uploads(host_id, memory, objects, shard_files, clock, executor)
+        self.uploads = Uploads(host_id, memory, objects, shard_files, clock, executor, tasks.spawn)
         fork_socket = socket_path(settings.run_dir, "fork.sock")
         self.forks = ForkServer(run_dir, fork_socket, fork_arguments)
 
-    def supervisor(self, tasks: _Tasks) -> Supervisor:
+    def supervisor(self) -> Supervisor:
         return Supervisor(
             facts=self.facts,
             runs=self.runs,
@@ -179,10 +182,10 @@ class _Parts:
             steps=self.steps,
             reporter=self.reporter,
             executor=self.executor,
-            spawn=tasks.spawn,
+            spawn=self.spawn,
         )
 
-    def endings(self, supervisor: Supervisor, tasks: _Tasks) -> Endings:
+    def endings(self, supervisor: Supervisor) -> Endings:
         return Endings(
             runs=self.runs,
             forks=self.forks,
@@ -190,7 +193,7 @@ class _Parts:
             steps=self.steps,
             reporter=self.reporter,
             clock=self.clock,
-            spawn=tasks.spawn,
+            spawn=self.spawn,
             fork=supervisor.fork,
         )
 
@@ -229,14 +232,22 @@ class _Tasks:
         self._group = group
         self._running: set[asyncio.Task[None]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._group.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        return task
 
-    def cancel(self) -> None:
-        for task in self._running:
-            task.cancel()
+    async def end(self) -> None:
+        """Cancel all and wait.
+
+        More than once, because asyncio.wait_for may swallow a cancellation that meets its result
+        (python/cpython#86296, mended in 3.12).
+        """
+        while self._running:
+            for task in self._running:
+                task.cancel()
+            await asyncio.wait(self._running, timeout=CANCEL_AGAIN_S)
 
 
 @asynccontextmanager
@@ -246,7 +257,7 @@ async def _tasks() -> AsyncIterator[_Tasks]:
         try:
             yield tasks
         finally:
-            tasks.cancel()
+            await tasks.end()
 
 
 async def _serve(commands: HostCommands, bus: Bus) -> None:

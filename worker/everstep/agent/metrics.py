@@ -62,7 +62,7 @@ class StepGatherer:
             ready.append(self._take(min(self._steps)))
         at_once = step.first or step.step >= self._last_step
         if step.step in self._steps and (at_once or self._ranks <= gathered.ranks.keys()):
-            ready.append(self._take(step.step))
+            ready += [self._take(number) for number in sorted(self._steps) if number <= step.step]
         return ready
 
     def due(self, now_ms: float) -> list[tuple[RankStep, ...]]:

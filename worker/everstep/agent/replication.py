@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from everstep.agent.peer_protocol import PeerConnection
-from everstep.agent.runs import RankRun
+from everstep.agent.runs import RankRun, Spawn
 from everstep.agent.store import Held, HostMemory, invalidate
 from everstep.core.errors import CorruptData, NotFoundError, RefusedError, Unavailable
 from everstep.core.system import Clock
@@ -51,16 +51,16 @@ class _Link:
     closed: bool = False
     failing_since_ms: float | None = None
     retry_ms: int = RETRY_MS_MIN
-    task: asyncio.Task[None] | None = None
 
 
 class Replicator:
     """Pushes snapshots for all ranks of this host."""
 
-    def __init__(self, memory: HostMemory, clock: Clock, executor: Executor) -> None:
+    def __init__(self, memory: HostMemory, clock: Clock, executor: Executor, spawn: Spawn) -> None:
         self._memory = memory
         self._clock = clock
         self._executor = executor
+        self._spawn = spawn
         self._links: dict[tuple[str, int], _Link] = {}
 
     def begin(self, job_id: str, generation: int, rank: RankRun, address: str, port: int) -> None:
@@ -68,7 +68,7 @@ class Replicator:
         link = _Link(job_id=job_id, generation=generation, rank=rank, address=address, port=port)
         self._close(self._links.get((job_id, rank.rank)))
         self._links[job_id, rank.rank] = link
-        link.task = asyncio.create_task(self._run(link))
+        self._spawn(self._run(link))
 
     def newest_changed(self, job_id: str, rank: int) -> None:
         """Say that a snapshot was taken or restored."""

@@ -78,7 +78,7 @@ class Restorer:
         for source in plan.sources:
             try:
                 slot = await self._load(attempt, source)
-            except EverstepError as error:
+            except (EverstepError, OSError) as error:
                 problems.append(f"rank {attempt.rank} step {attempt.step} {_name(source)}: {error}")
                 log.warning("restore source refused: %s", problems[-1])
                 continue

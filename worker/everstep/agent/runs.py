@@ -8,6 +8,7 @@ step is not in it: ranks tell it again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +20,7 @@ from everstep.agent.exits import Intent, LastWords
 from everstep.memory.control import Control
 
 RankKey = tuple[str, int, int]  # job, generation, rank
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]  # whose failure ends the agent
 
 
 class SourceKind(StrEnum):

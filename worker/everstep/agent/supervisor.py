@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from everstep.agent import processes
-from everstep.agent.endings import KILL_S_MAX, Spawn
+from everstep.agent.endings import KILL_S_MAX
 from everstep.agent.environment import rank_environment
 from everstep.agent.exits import Intent
 from everstep.agent.forks import Fork, ForkServer
@@ -19,7 +19,7 @@ from everstep.agent.ranks import RankChannel
 from everstep.agent.replication import Replicator
 from everstep.agent.reports import RankReporter
 from everstep.agent.restore import Restorer
-from everstep.agent.runs import Answer, JobRun, RankRun, RunRecord, Runs, Start
+from everstep.agent.runs import Answer, JobRun, RankRun, RunRecord, Runs, Spawn, Start
 from everstep.agent.steps import StepMessages
 from everstep.agent.store import HostMemory
 from everstep.agent.upload import Uploads

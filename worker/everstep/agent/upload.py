@@ -20,10 +20,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from everstep.agent.runs import RankRun
+from everstep.agent.runs import RankRun, Spawn
 from everstep.agent.shards import ShardBatch, ShardFiles, StoredShard, object_key
 from everstep.agent.store import HostMemory
-from everstep.core.errors import CorruptData, EverstepError, NotFoundError, Unavailable
+from everstep.core.errors import EverstepError, NotFoundError
 from everstep.core.ports import Bus, ObjectStore
 from everstep.core.system import Clock
 from everstep.memory import layout
@@ -55,6 +55,7 @@ class Uploads:
         files: progress on disk.
         clock: for ``at_ms``.
         executor: for reading and checksums.
+        spawn: starts a task.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Uploads:
         files: ShardFiles,
         clock: Clock,
         executor: Executor,
+        spawn: Spawn,
     ) -> None:
         self._host_id = host_id
         self._memory = memory
@@ -72,6 +74,7 @@ class Uploads:
         self._files = files
         self._clock = clock
         self._executor = executor
+        self._spawn = spawn
         self._slots = asyncio.Semaphore(UPLOADS_MAX)
         self._batches = {batch.key: batch for batch in files.load()}
         self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
@@ -94,7 +97,7 @@ class Uploads:
         key = (job_id, generation, rank.rank)
         running = self._tasks.get(key)
         if running is None or running.done():
-            task = asyncio.create_task(self._upload(job_id, generation, rank, local))
+            task = self._spawn(self._upload(job_id, generation, rank, local))
             task.add_done_callback(lambda _: self._progress.set())
             self._tasks[key] = task
 
@@ -145,7 +148,7 @@ class Uploads:
         try:
             async with self._slots:
                 await self._store(path, generation, rank.rank, local)
-        except (CorruptData, NotFoundError, Unavailable) as error:
+        except (EverstepError, OSError) as error:
             log.warning(
                 "durable snapshot of rank %d of job %s dropped: %s", rank.rank, job_id, error
             )
