@@ -19,7 +19,7 @@ def stage(first: int, count: int, *, seed: int = 1, config: LlamaConfig = CONFIG
         has_embedding=first == 0,
         has_output=first + count == config.layers,
     )
-    initialise(made, seed=seed, layers=config.layers)
+    initialise(made, seed=seed)
     return made
 
 

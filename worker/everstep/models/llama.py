@@ -127,7 +127,7 @@ class Block(nn.Module):
 
 
 class Stage(nn.Module):
-    """A contiguous part of the decoder.
+    """A contiguous part of the decoder; holds nothing sensible before ``initialise``.
 
     Args:
         config: of the whole model.
@@ -155,7 +155,9 @@ class Stage(nn.Module):
         self.output = nn.Linear(config.dim, config.padded_vocab, bias=False) if has_output else None
         self.dropout = nn.Dropout(config.dropout)
         self.rope_2TE: Tensor
-        self.register_buffer("rope_2TE", rope_table(config), persistent=False)
+        self.config = config
+        table_2TE = torch.empty(2, config.sequence_tokens, config.head_dim)
+        self.register_buffer("rope_2TE", table_2TE, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map token ids (B, T) or activations (B, T, D) to activations or logits (B, T, V)."""
@@ -187,12 +189,14 @@ def rotate(x_BHTE: Tensor, rope_2TE: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def initialise(stage: nn.Module, *, seed: int, layers: int) -> None:
-    """Fill every parameter from ``seed`` and its own name, whatever the layout.
+def initialise(stage: Stage, *, seed: int) -> None:
+    """Fill the tables, and every parameter from ``seed`` and its own name, whatever the layout.
 
     Matrices are normal with deviation 0.02, those that write to the residual stream smaller by
     sqrt(2 * layers) (GPT-2); norms are one.
     """
+    stage.rope_2TE.copy_(rope_table(stage.config))
+    layers = stage.config.layers
     generator = torch.Generator()
     for name, parameter in stage.named_parameters():
         if parameter.dim() < 2:

@@ -11,6 +11,7 @@ seed gives the same model in every layout.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -63,14 +64,16 @@ def build_stage(config: LlamaConfig, mesh: DeviceMesh, *, seed: int, device: tor
     """Build this rank's part of the model: its pipeline stage, cut over ``tp`` and ``dp``."""
     pp, pp_index = mesh["pp"].size(), mesh.get_local_rank("pp")
     first, count = layer_range(config.layers, pp, pp_index)
-    stage = Stage(
-        config,
-        first_layer=first,
-        layer_count=count,
-        has_embedding=pp_index == 0,
-        has_output=pp_index == pp - 1,
-    )
-    initialise(stage, seed=seed, layers=config.layers)
+    with torch.device("meta"):  # PyTorch's own initial values would be thrown away
+        stage = Stage(
+            config,
+            first_layer=first,
+            layer_count=count,
+            has_embedding=pp_index == 0,
+            has_output=pp_index == pp - 1,
+        )
+    stage.to_empty(device="cpu")
+    initialise(stage, seed=seed)
     stage.to(device)
     _split_tensors(stage, mesh["tp"])
     _shard(stage, mesh, device)
@@ -122,6 +125,8 @@ def _shard(stage: Stage, mesh: DeviceMesh, device: torch.device) -> None:
     }
     if device.type != "cpu":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    # It warns that logits are a view, lest somebody changes them in place; nobody does.
+    warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module .* returned a view tensor")
     for block in stage.layers.values():
         fully_shard(block, **options)
     fully_shard(stage, **options)

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from everstep.core.errors import InvalidInput
 from everstep.models.llama import LlamaConfig
+from everstep.models.optimizer import LocalAdamW
 from everstep.models.parallel import Trainer, build_stage, check_fits
 from everstep.models.schedule import rate_share
 from everstep.train.batches import require_data
@@ -71,8 +72,7 @@ def build_optimizer(stage: nn.Module, hyper: Hyperparameters) -> torch.optim.Ada
         {"params": matrices, "weight_decay": hyper.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    # Fused: one call for all parameters, where the loop costs a DTensor dispatch per operation.
-    return torch.optim.AdamW(groups, lr=hyper.lr, betas=(0.9, 0.95), fused=True)
+    return LocalAdamW(groups, lr=hyper.lr, betas=(0.9, 0.95), fused=True)
 
 
 def read_args(args: dict[str, Any], sequence_tokens: int) -> tuple[LlamaConfig, Hyperparameters]:

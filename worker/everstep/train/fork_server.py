@@ -46,7 +46,9 @@ PRELOAD: Final = (
     "torch.distributed.pipelining",
     "everstep.train",
     "everstep.train.rank_main",
+    "everstep.train.warm:warm_up",
 )
+PRELOAD_HELP: Final = "modules to import and module:function to call, comma-separated"
 RUN: Final = "everstep.train.rank_main:run_rank"
 RECEIVE_BYTES: Final = 1 << 16  # requests are a few kB each
 
@@ -292,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="everstep.train.fork_server", description=__doc__)
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--pid-file", type=Path, required=True)
-    parser.add_argument("--preload", default=",".join(PRELOAD), help="modules, comma-separated")
+    parser.add_argument("--preload", default=",".join(PRELOAD), help=PRELOAD_HELP)
     parser.add_argument("--run", default=RUN, help="module:function that a rank runs")
     options = parser.parse_args(arguments)
     lock = _lock_pid_file(options.pid_file)
@@ -300,8 +302,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _log(f"{options.pid_file} is locked: another fork server serves this host")
         return 3
     listener = _listen(options.socket)  # agents may connect and ask while we import
-    for module in filter(None, options.preload.split(",")):
-        importlib.import_module(module)
+    for name in filter(None, options.preload.split(",")):
+        if ":" in name:
+            _load(name)()
+        else:
+            importlib.import_module(name)
     run = _load(options.run)
     gc.collect()
     gc.freeze()  # a collection in a child must not copy the pages of all that was imported

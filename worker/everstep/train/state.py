@@ -247,9 +247,24 @@ def _described(item: Any, parameter: Tensor) -> Any:
     }
 
 
+def _empty_like(parameter: Tensor, dtype: torch.dtype) -> Tensor:
+    local = torch.empty_like(local_part(parameter), dtype=dtype, requires_grad=False)
+    if not isinstance(parameter, DTensor):
+        return local
+    # Not torch.empty_like, which goes through DTensor's dispatch: a restart counts milliseconds.
+    return DTensor.from_local(
+        local,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )
+
+
 def _created(described: Mapping[str, Any], parameter: Tensor) -> Tensor:
     dtype = getattr(torch, described["dtype"])
     if described["kind"] == _LIKE_PARAMETER:
-        return torch.empty_like(parameter, dtype=dtype, requires_grad=False)
+        return _empty_like(parameter, dtype)
     device = "cpu" if described["on_cpu"] else local_part(parameter).device
     return torch.empty(described["shape"], dtype=dtype, device=device)
