@@ -18,8 +18,18 @@ P = TypeVar("P", bound=ProtoMessage)
 
 
 def to_wire(value: Any, message: P) -> P:
-    """Fill ``message`` from a dataclass (or a mapping) with the same field names."""
-    return ParseDict(msgspec.to_builtins(value), message)
+    """Fill ``message`` from a dataclass (or a mapping) with the same field names.
+
+    The message's constructor takes nested mappings and enum names and is 25 times faster than the
+    JSON reader, which matters for placements of 2,048 hosts (benchmarks/inventory.py). What only
+    JSON spells that way (``"NaN"``, numbers and bytes as text) is left to the JSON reader.
+    """
+    fields = msgspec.to_builtins(value)
+    try:
+        message.MergeFrom(type(message)(**fields))
+    except (TypeError, ValueError):
+        return ParseDict(fields, message)
+    return message
 
 
 def from_wire(message: ProtoMessage, kind: type[T]) -> T:

@@ -20,7 +20,7 @@ from everstep.agent.membership import HostFacts, running_jobs
 from everstep.agent.ports import PortChooser
 from everstep.agent.restore import Restorer
 from everstep.agent.runs import Runs, Start
-from everstep.agent.steps import held_message
+from everstep.agent.steps import StepMessages, held_message
 from everstep.agent.store import HostMemory
 from everstep.agent.supervisor import Supervisor
 from everstep.core.errors import InvalidInput
@@ -36,6 +36,8 @@ from everstep.wire.v1.agents_pb2 import (
     StartRanks,
     StopRanks,
     StopRanksReply,
+    TellSteps,
+    TellStepsReply,
 )
 from everstep.wire.v1.common_pb2 import CommandReply, HeldSnapshot, Outcome
 
@@ -58,6 +60,7 @@ class HostCommands:
         restorer: Restorer,
         forks: ForkServer,
         ports: PortChooser,
+        steps: StepMessages,
     ) -> None:
         self._facts = facts
         self._runs = runs
@@ -66,6 +69,7 @@ class HostCommands:
         self._restorer = restorer
         self._forks = forks
         self._ports = ports
+        self._steps = steps
 
     async def serve(self, bus: Bus) -> list[Subscription]:
         """Begin to answer; waits for the bus."""
@@ -77,6 +81,7 @@ class HostCommands:
             ("restore", RestoreRanks, _refused, self.restore),
             ("seek", SeekRanks, _refused, self.seek),
             ("probe", ProbeHost, _probe_refused, self.probe),
+            ("steps", TellSteps, _steps_refused, self.tell_steps),
         ):
             subject = host_subject(self._facts.host_id, f"cmd.{name}")
             reply = _decoding(name, kind, refuse, answer)  # type: ignore[arg-type]  # each row fits itself
@@ -185,6 +190,11 @@ class HostCommands:
         self._runs.files.save_seek(command.job_id, command.generation, command.position)
         return CommandReply(outcome=ACCEPTED)
 
+    async def tell_steps(self, command: TellSteps) -> TellStepsReply:
+        """Tell again what metrics messages said, for who missed them."""
+        told = self._steps.told_after(command.job_id, command.after_step)
+        return TellStepsReply(outcome=ACCEPTED, metrics=told)
+
     async def probe(self, command: ProbeHost) -> ProbeHostReply:
         """Say that the host is there and what runs on it."""
         held = [one for job_id in self._memory.jobs() for one in self._held(job_id)]
@@ -248,6 +258,10 @@ def _refused(why: str, detail: str) -> CommandReply:
 
 def _stop_refused(why: str, detail: str) -> StopRanksReply:
     return StopRanksReply(outcome=Outcome(accepted=False, why=why, detail=detail))
+
+
+def _steps_refused(why: str, detail: str) -> TellStepsReply:
+    return TellStepsReply(outcome=Outcome(accepted=False, why=why, detail=detail))
 
 
 def _probe_refused(why: str, detail: str) -> ProbeHostReply:

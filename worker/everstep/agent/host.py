@@ -218,6 +218,7 @@ class _Parts:
             restorer=self.restorer,
             forks=self.forks,
             ports=chooser,
+            steps=self.steps,
         )
 
     def close(self) -> None:

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 # An hour of one-second steps while the bus is away; beyond it, the loss curve has a gap.
 UNSENT_MAX: Final = 4_096
+# Told again on request (a monitor or bus that was away): a quarter of an hour of one-second steps.
+REMEMBERED_MAX: Final = 1_024
 RETRY_S: Final = 0.5
 RANK_STEP_FIELDS: Final = tuple(field.name for field in RankStepMessage.DESCRIPTOR.fields)
 
@@ -37,8 +39,17 @@ class StepMessages:
         self._clock = clock
         self._gatherers: dict[str, tuple[JobRun, StepGatherer]] = {}
         self._unsent: deque[bytes] = deque(maxlen=UNSENT_MAX)
+        self._remembered: deque[StepMetrics] = deque(maxlen=REMEMBERED_MAX)
         self._losing = False
         self._wake = asyncio.Event()
+
+    def told_after(self, job_id: str, step: int) -> list[StepMetrics]:
+        """Return what was told of the job's steps after ``step``, oldest first."""
+        return [
+            message
+            for message in self._remembered
+            if message.job_id == job_id and any(rank.step > step for rank in message.ranks)
+        ]
 
     def begin(self, run: JobRun) -> None:
         """Gather for a new generation; what the older one left is sent."""
@@ -94,8 +105,11 @@ class StepMessages:
                 generation=run.generation,
                 at_ms=self._clock.now_ms(),
                 ranks=[_message(step) for step in ranks],
-                held=[held_message(one) for one in self._memory.held(run.job_id)],
             )
+            remembered = StepMetrics()
+            remembered.CopyFrom(message)
+            self._remembered.append(remembered)
+            message.held.extend(held_message(one) for one in self._memory.held(run.job_id))
             self._unsent.append(message.SerializeToString())
             self._wake.set()
 

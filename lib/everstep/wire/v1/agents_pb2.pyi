@@ -224,6 +224,22 @@ class SeekRanks(_message.Message):
     position: int
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
+class TellSteps(_message.Message):
+    __slots__ = ("job_id", "after_step")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_STEP_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    after_step: int
+    def __init__(self, job_id: _Optional[str] = ..., after_step: _Optional[int] = ...) -> None: ...
+
+class TellStepsReply(_message.Message):
+    __slots__ = ("outcome", "metrics")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    outcome: _common_pb2.Outcome
+    metrics: _containers.RepeatedCompositeFieldContainer[StepMetrics]
+    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., metrics: _Optional[_Iterable[_Union[StepMetrics, _Mapping]]] = ...) -> None: ...
+
 class ProbeHost(_message.Message):
     __slots__ = ("nonce",)
     NONCE_FIELD_NUMBER: _ClassVar[int]

@@ -14,10 +14,12 @@ from everstep.core.ports import Message, Receive
 from everstep.monitor import inputs, queries
 from everstep.monitor.api import routes
 from everstep.monitor.codec import AGGREGATE, CODEC
+from everstep.monitor.curves import Curves
 from everstep.monitor.detectors.root_cause import Limits, Probe
 from everstep.monitor.inputs import PROBE_S_MAX
 from everstep.monitor.measurements import FLUSH_S, Rollup, flush
 from everstep.monitor.projections import MonitorProjection
+from everstep.monitor.repair import Repairer
 from everstep.monitor.settings import Settings
 from everstep.monitor.watcher import ProbeHost, Watcher
 from everstep.service.bootstrap import ServiceShell
@@ -53,15 +55,19 @@ async def main() -> None:
             shell.ids,
             Limits(),
         )
-        rollup = Rollup()
+        rollup, curves = Rollup(), Curves()
+        repairer = Repairer(shell.bus, rollup, curves, shell.clock)
         async with shell.store.reading() as connection:
-            for job_id in await queries.watched_jobs(connection):
+            for job_id, step in (await queries.watched_jobs(connection)).items():
                 await watcher.adopt(job_id)
+                curves.adopt(job_id, step)
         shell.app.include_router(routes(shell.store, watcher, shell.clock))
-        await shell.consume_events("controller", inputs.on_controller(watcher))
+        await shell.consume_events("controller", inputs.on_controller(watcher, repairer))
         await shell.consume_events("host_inventory", inputs.on_inventory(watcher))
         await shell.bus.subscribe(host_subject("*", "heartbeat"), inputs.on_heartbeat(watcher))
-        await shell.bus.subscribe(host_subject("*", "metrics"), inputs.on_metrics(watcher, rollup))
+        await shell.bus.subscribe(
+            host_subject("*", "metrics"), inputs.on_metrics(watcher, repairer)
+        )
         await shell.bus.consume(
             host_subject("*", "report"), inputs.on_report(watcher), durable="monitor-reports"
         )
@@ -71,6 +77,7 @@ async def main() -> None:
             )
             await system.subscribe(DISCONNECTS, _on_disconnect(watcher))
         shell.spawn("watch", watcher.watch)
+        shell.spawn("repair", repairer.repair)
 
         async def write_measurements() -> None:
             while True:

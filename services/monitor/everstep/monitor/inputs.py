@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from everstep.core.ports import Consumed, Message, Receive
 from everstep.monitor.commands import MarkJob, ObserveExit
 from everstep.monitor.events import ExitClass, Mark, WatchedHost
-from everstep.monitor.measurements import Rollup
+from everstep.monitor.repair import Repairer
 from everstep.monitor.watcher import Watcher
 from everstep.wire.v1 import agents_pb2
 from everstep.wire.v1.agents_pb2 import Heartbeat, RankReport, StepMetrics
@@ -78,7 +78,8 @@ def controller_mark(envelope: EventEnvelope) -> MarkJob | None:
         case "job_paused":
             return _plain(envelope.job_paused, Mark.PAUSED)
         case "job_succeeded":
-            return _plain(envelope.job_succeeded, Mark.ENDED, cause="succeeded")
+            succeeded = envelope.job_succeeded
+            return _plain(succeeded, Mark.ENDED, cause="succeeded", step=succeeded.step)
         case "job_failed":
             return _plain(envelope.job_failed, Mark.ENDED, cause="failed")
         case "job_stopped":
@@ -99,13 +100,16 @@ def _plain(message: Any, mark: Mark, *, cause: str = "", step: int = 0) -> MarkJ
     )
 
 
-def on_controller(watcher: Watcher) -> OnEvent:
+def on_controller(watcher: Watcher, repairer: Repairer) -> OnEvent:
     """Follow the controller's jobs."""
 
     async def receive(envelope: EventEnvelope, consumed: Consumed) -> None:
         mark = controller_mark(envelope)
-        if mark is not None:
-            await watcher.mark(mark, consumed)
+        if mark is None:
+            return
+        await watcher.mark(mark, consumed)
+        if mark.mark is Mark.ENDED:
+            repairer.ended(mark.job_id, mark.step)
 
     return receive
 
@@ -143,7 +147,7 @@ def on_heartbeat(watcher: Watcher) -> Receive:
     return receive
 
 
-def on_metrics(watcher: Watcher, rollup: Rollup) -> Receive:
+def on_metrics(watcher: Watcher, repairer: Repairer) -> Receive:
     """Take a host's step metrics."""
 
     async def receive(message: Message) -> None:
@@ -152,7 +156,7 @@ def on_metrics(watcher: Watcher, rollup: Rollup) -> Receive:
         except DecodeError:
             log.warning("no step metrics on %s: %d bytes", message.subject, len(message.data))
             return
-        rollup.add(metrics)
+        repairer.take(metrics)
         watcher.heard(metrics.host_id)
         if metrics.ranks:
             # The first step of a message is what "first step of a generation" needs.

@@ -23,11 +23,17 @@ async def incidents(connection: AsyncConnection, job_id: str | None) -> list[dic
     return [dict(row) for row in (await connection.execute(query)).mappings()]
 
 
-async def watched_jobs(connection: AsyncConnection) -> list[str]:
-    """Return the jobs that were begun and have not ended."""
+async def watched_jobs(connection: AsyncConnection) -> dict[str, int]:
+    """Return the jobs that were begun and have not ended, with the newest step kept of each."""
     ended = select(MARKS.c.job_id).where(MARKS.c.mark == Mark.ENDED.value)
-    query = select(MARKS.c.job_id).where(MARKS.c.job_id.not_in(ended)).distinct()
-    return sorted(row.job_id for row in await connection.execute(query))
+    newest = (
+        select(func.coalesce(func.max(STEP_METRICS.c.step), 0))
+        .where(STEP_METRICS.c.job_id == MARKS.c.job_id)
+        .scalar_subquery()
+    )
+    query = select(MARKS.c.job_id, newest.label("step")).where(MARKS.c.job_id.not_in(ended))
+    rows = await connection.execute(query.distinct().order_by(MARKS.c.job_id))
+    return {row.job_id: row.step for row in rows}
 
 
 async def points(

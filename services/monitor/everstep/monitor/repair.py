@@ -1,0 +1,73 @@
+"""Asks hosts for the step metrics that were lost on the way; see ``curves.py``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from everstep.core.errors import Unavailable
+from everstep.core.ports import Bus
+from everstep.core.system import Clock
+from everstep.monitor.curves import Curves, Hole
+from everstep.monitor.measurements import Rollup
+from everstep.service.commands import host_subject, request
+from everstep.wire.v1.agents_pb2 import StepMetrics, TellSteps, TellStepsReply
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.5
+ANSWER_S_MAX: Final = 2.0  # a thousand remembered messages are a few hundred KiB
+
+
+class Repairer:
+    """Keeps curves whole: takes metrics in, and asks for what did not come."""
+
+    def __init__(self, bus: Bus, rollup: Rollup, curves: Curves, clock: Clock) -> None:
+        self._bus = bus
+        self._rollup = rollup
+        self._curves = curves
+        self._clock = clock
+
+    def take(self, metrics: StepMetrics) -> None:
+        """Take a host's metrics, told for the first time or again."""
+        self._rollup.add(metrics)
+        now_ms = self._clock.now_ms()
+        for step in sorted({rank.step for rank in metrics.ranks}):
+            self._curves.saw(metrics.job_id, step, metrics.host_id, now_ms)
+
+    def ended(self, job_id: str, last_step: int) -> None:
+        """Note a run's end."""
+        self._curves.ended(job_id, last_step, self._clock.now_ms())
+
+    async def repair(self) -> None:
+        """Look for holes, for ever."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for hole in self._curves.holes(self._clock.now_ms()):
+                await self._ask(hole)
+
+    async def _ask(self, hole: Hole) -> None:
+        """Ask the hosts of a job in turn until one answers with anything."""
+        for host_id in hole.hosts:
+            try:
+                reply = await request(
+                    self._bus,
+                    host_subject(host_id, "cmd.steps"),
+                    TellSteps(job_id=hole.job_id, after_step=hole.after_step),
+                    TellStepsReply,
+                    timeout_s=ANSWER_S_MAX,
+                )
+            except Unavailable:
+                continue
+            if reply.metrics:
+                log.info(
+                    "job %s: steps after %d told again by %s in %d messages",
+                    hole.job_id,
+                    hole.after_step,
+                    host_id,
+                    len(reply.metrics),
+                )
+                for metrics in reply.metrics:
+                    self.take(metrics)
+                return
