@@ -51,8 +51,9 @@ class MemoryCatalog:
     def __init__(self) -> None:
         self._checkpoints: dict[str, Checkpoint] = {}
 
-    async def apply(self, transaction: Any, event: StoredEvent) -> None:  # noqa: ARG002 - the port's
+    async def apply(self, transaction: Any, event: StoredEvent) -> None:
         """Fold the event into its checkpoint."""
+        del transaction  # the memory store's: nothing to write into
         if CHECKPOINT_EVENTS.knows(event.type):
             before = self._checkpoints.get(event.stream, Checkpoint())
             decoded = CHECKPOINT_EVENTS.decode(event.type, event.data)

@@ -27,6 +27,16 @@ class JoinHost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JoinHosts:
+    """Joins that arrived together, decided one after the other; not on the wire.
+
+    Whoever is refused is left out: the answer to each join is what it would be told now.
+    """
+
+    joins: tuple[JoinHost, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveHost:
     """An agent goes away on purpose."""
 
@@ -84,4 +94,13 @@ class ReleaseJob:
     generation: int = 0
 
 
-Command = JoinHost | LeaveHost | CordonHost | UncordonHost | CountErrors | PlaceJob | ReleaseJob
+Command = (
+    JoinHost
+    | JoinHosts
+    | LeaveHost
+    | CordonHost
+    | UncordonHost
+    | CountErrors
+    | PlaceJob
+    | ReleaseJob
+)

@@ -6,6 +6,7 @@ ranks go is in ``policy``; here is whether a job may be placed at all.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Final, assert_never
 
 from everstep.core.decision import Accepted, Rejected
@@ -15,6 +16,7 @@ from everstep.host_inventory.commands import (
     CordonHost,
     CountErrors,
     JoinHost,
+    JoinHosts,
     LeaveHost,
     PlaceJob,
     ReleaseJob,
@@ -50,6 +52,8 @@ def decide(command: Command, fleet: Fleet) -> Decision:
     match command:
         case JoinHost():
             return _join(command, fleet)
+        case JoinHosts():
+            return _join_all(command, fleet)
         case LeaveHost():
             return _leave(command, fleet)
         case CordonHost():
@@ -97,6 +101,16 @@ def _join(command: JoinHost, fleet: Fleet) -> Decision:
             f"{command.at_ms} ms: send the facts again with the present time",
         )
     return _twin(command, host) or Accepted((joined,))
+
+
+def _join_all(command: JoinHosts, fleet: Fleet) -> Decision:
+    events: list[Event] = []
+    for join in command.joins:
+        decision = _join(join, fleet)
+        if isinstance(decision, Accepted):
+            fleet = reduce(evolve, decision.events, fleet)
+            events += decision.events
+    return Accepted(tuple(events))
 
 
 def _twin(command: JoinHost, host: Host) -> Rejected | None:
@@ -210,9 +224,7 @@ def _place(command: PlaceJob, fleet: Fleet) -> Decision:
     if job is not None and job.generation == command.generation:
         return Accepted()
     cordons = _cordons_of_lost(command, fleet)
-    for cordon in cordons:
-        fleet = evolve(fleet, cordon)
-    answer = place(command.job_id, command.layout, fleet)
+    answer = place(command.job_id, command.layout, reduce(evolve, cordons, fleet))
     match answer:
         case NeverFits():
             return Rejected("does_not_fit", answer.detail)

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from everstep.core.decision import Rejected
 from everstep.core.ports import Consumed
 from everstep.host_inventory.codec import Done
-from everstep.host_inventory.commands import Command, CordonHost, JoinHost, ReleaseJob
-from everstep.host_inventory.events import Event
+from everstep.host_inventory.commands import (
+    Command,
+    CordonHost,
+    JoinHost,
+    JoinHosts,
+    ReleaseJob,
+)
+from everstep.host_inventory.decider import decide
+from everstep.host_inventory.events import Event, HostCordoned, JobPlaced, JobReleased
 from everstep.host_inventory.heartbeats import Heartbeats
 from everstep.host_inventory.state import Fleet
+from everstep.service.grouping import Grouped
 from everstep.service.handler import Handler
 from everstep.wire.v1.envelope_pb2 import EventEnvelope
 
 ENDINGS: Final = frozenset({"job_succeeded", "job_failed", "job_stopped"})
-EVENT_TEXT_MAX: Final = 500  # a placement of 2,048 hosts is no log line
+# As many as the bus hands over at once; their events go into one transaction of some 100 ms.
+JOINS_MAX: Final = 256
 
 _log = logging.getLogger(__name__)
 
@@ -27,18 +38,13 @@ class FleetKeeper:
     def __init__(self, handler: Handler[Command, Fleet, Event], heartbeats: Heartbeats) -> None:
         self._handler = handler
         self._heartbeats = heartbeats
+        self._joins: Grouped[JoinHost, Done] = Grouped(self._join_all, batch_max=JOINS_MAX)
 
     async def apply(self, command: Command, consumed: Consumed | None = None) -> Done:
         """Decide and store. Raises Conflict, Unavailable as ``Handler.handle`` does."""
         if isinstance(command, JoinHost):
-            command = self._with_silence(command)
-        done = await self._handler.handle(command, consumed=consumed)
-        if done.rejected is not None:
-            what = type(command).__name__
-            _log.warning("refused %s (%s): %s", what, done.rejected.why, done.rejected.detail)
-        for event in done.events:
-            _log.info("%s", str(event)[:EVENT_TEXT_MAX])
-        return done
+            return await self._join(self._with_silence(command))
+        return await self._handle(command, consumed)
 
     async def on_monitor_event(self, envelope: EventEnvelope, consumed: Consumed) -> None:
         """Cordon the hosts of an incident that concerns no job; a job's are its placement's."""
@@ -70,6 +76,42 @@ class FleetKeeper:
     def _with_silence(self, command: JoinHost) -> JoinHost:
         """Add when another agent was heard under this id, on the joining host's clock."""
         silent_ms = self._heartbeats.others_silent_ms(command.host_id, command.agent_epoch)
-        return (
-            command if silent_ms is None else replace(command, heard_ms=command.at_ms - silent_ms)
-        )
+        if silent_ms is None:
+            return command
+        return replace(command, heard_ms=command.at_ms - silent_ms)
+
+    async def _join(self, command: JoinHost) -> Done:
+        """Join together with whoever joins now; the answer is what the join would be told again."""
+        done = await self._joins.put(command)
+        decision = decide(command, done.state)
+        if isinstance(decision, Rejected):
+            _log_refusal(command, decision)
+            return replace(done, rejected=decision)
+        return done
+
+    async def _join_all(self, joins: Sequence[JoinHost]) -> Done:
+        return await self._handle(JoinHosts(joins=tuple(joins)))
+
+    async def _handle(self, command: Command, consumed: Consumed | None = None) -> Done:
+        done = await self._handler.handle(command, consumed=consumed)
+        if done.rejected is not None:
+            _log_refusal(command, done.rejected)
+        for event in done.events:
+            _log.info("%s %s", type(event).__name__, _about(event))
+        return done
+
+
+def _log_refusal(command: Command, refusal: Rejected) -> None:
+    _log.warning("refused %s (%s): %s", type(command).__name__, refusal.why, refusal.detail)
+
+
+def _about(event: Event) -> str:
+    match event:
+        case JobPlaced():
+            return f"{event.job_id} generation {event.generation}, new: {event.replacements}"
+        case JobReleased():
+            return f"{event.job_id} generation {event.generation}"
+        case HostCordoned():
+            return f"{event.host_id}: {event.reason} {event.incident_id}"
+        case _:
+            return event.host_id
