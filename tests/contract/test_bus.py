@@ -189,15 +189,17 @@ async def test_failing_handler_is_told_at_once(
 
 async def test_requests_are_served_concurrently(bus: Bus, topic: str) -> None:
     """A slow request does not hold up the next one."""
-    gate = asyncio.Event()
+    gate, taken = asyncio.Event(), asyncio.Event()
 
     async def serve(message: Message) -> bytes:
         if message.data == b"slow":
+            taken.set()
             await gate.wait()
         return message.data
 
     await bus.serve(topic, serve)
     slow = asyncio.create_task(bus.request(topic, b"slow", timeout_s=30))
+    await taken.wait()
     assert await bus.request(topic, b"fast", timeout_s=30) == b"fast"
     gate.set()
     assert await slow == b"slow"
