@@ -10,6 +10,7 @@ from everstep.monitor.commands import (
     MarkJob,
     ObserveExit,
     ObserveProgress,
+    ObserveRefusal,
     OpenIncident,
 )
 from everstep.monitor.events import (
@@ -22,6 +23,7 @@ from everstep.monitor.events import (
     Mark,
     RankEnded,
     RunFinished,
+    SourceRefused,
     WatchedHost,
 )
 
@@ -135,3 +137,20 @@ def test_idle_host_has_one_open_incident_until_it_returns():
     given.when(CloseHostIncident(host_id="h1", at_ms=80)).then(
         IncidentRecovered(incident_id="i1", job_id="", recovered_at_ms=80, lost_ms=30, lost_steps=0)
     )
+
+
+def test_refused_source_is_recorded_once():
+    """A copy that could not be used is a fact; the same report again is already so."""
+    fields = {
+        "job_id": "j",
+        "generation": 1,
+        "rank": 3,
+        "step": 7,
+        "kind": "own_memory",
+        "host_id": "h1",
+        "detail": "checksum expected a, got b",
+        "at_ms": 5,
+    }
+    given = WATCH.given(*up(1))
+    given.when(ObserveRefusal(**fields)).then(SourceRefused(**fields))
+    given.given(SourceRefused(**fields)).when(ObserveRefusal(**fields)).then()

@@ -8,7 +8,7 @@ from typing import Final
 from everstep.agent.exits import ExitClass, Intent, LastWords
 from everstep.agent.ranks import Failed, Finished, Hello, RankChannel, Ready, StepTold, Told
 from everstep.agent.replication import Replicator
-from everstep.agent.reports import RankReporter
+from everstep.agent.reports import RankReporter, refused_messages
 from everstep.agent.runs import JobRun, RankKey, RankRun, Runs
 from everstep.agent.steps import StepMessages
 from everstep.agent.store import HostMemory
@@ -73,6 +73,7 @@ class RankListener:
                     source_kind=what.source_kind,
                     restored_step=what.restored_step,
                     restore_problems=what.problems,
+                    refused_sources=refused_messages(rank.answer),
                 )
             case Failed():
                 self._failed(run, rank, what)

@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 from everstep.agent import framing
 from everstep.core.errors import NotFoundError, RefusedError, Unavailable
 from everstep.memory.receive import SlotReceiver
-from everstep.memory.slot import Preamble
+from everstep.memory.slot import PREAMBLE_BYTES, Preamble
 
 CONNECT_S_MAX: Final = 2.0  # a host in the same cluster answers in milliseconds or is away
 PROGRESS_S_MAX: Final = 10.0  # without a byte moved for so long, the other side hangs
@@ -148,11 +148,18 @@ def receive_slot(connection: socket.socket, receiver: SlotReceiver, size_bytes: 
         OSError: the connection broke, or ended early.
         CorruptData: what came does not fit.
     """
-    buffer = memoryview(bytearray(CHUNK_BYTES))
-    left = size_bytes
+    head = bytearray()
+    while len(head) < min(PREAMBLE_BYTES, size_bytes):
+        chunk = connection.recv(PREAMBLE_BYTES - len(head))
+        if not chunk:
+            raise ConnectionResetError(f"the sender ended {size_bytes - len(head)} bytes early")
+        head += chunk
+    receiver.write(bytes(head))
+    left = size_bytes - len(head)
     while left:
-        count = connection.recv_into(buffer, min(left, CHUNK_BYTES))
+        with receiver.space(CHUNK_BYTES) as space:  # straight into the slot file
+            count = connection.recv_into(space)
         if not count:
             raise ConnectionResetError(f"the sender ended {left} bytes early")
-        receiver.write(buffer[:count])
+        receiver.advance(count)
         left -= count

@@ -13,12 +13,14 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
-from everstep.agent.runs import JobRun, RankRun
+import msgspec
+
+from everstep.agent.runs import Answer, JobRun, RankRun
 from everstep.core.errors import EverstepError
 from everstep.core.ports import Bus
 from everstep.core.system import Clock
 from everstep.service.commands import host_subject
-from everstep.wire.v1.agents_pb2 import RankReport
+from everstep.wire.v1.agents_pb2 import RankReport, RefusedSource
 
 log = logging.getLogger(__name__)
 
@@ -123,3 +125,9 @@ class RankReporter:
 
 def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
+
+
+def refused_messages(answer: Answer | None) -> list[RefusedSource]:
+    """Return the sources that a rank's restore could not use, for the wire."""
+    refused = answer.refused if answer is not None else ()
+    return [RefusedSource(**msgspec.to_builtins(one)) for one in refused]

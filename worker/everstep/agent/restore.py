@@ -23,7 +23,7 @@ from typing import Final, TypeVar
 import xxhash
 
 from everstep.agent.peer_protocol import PeerConnection
-from everstep.agent.runs import Answer, RankRestore, Source, SourceKind
+from everstep.agent.runs import Answer, RankRestore, Refused, Source, SourceKind
 from everstep.agent.store import HostMemory, invalidate
 from everstep.core.errors import CorruptData, EverstepError, NotFoundError, RefusedError
 from everstep.core.ports import ObjectStore
@@ -75,11 +75,13 @@ class Restorer:
 
     async def _restore(self, attempt: _Attempt, plan: RankRestore) -> Answer:
         problems: list[str] = []
+        refused: list[Refused] = []
         for source in plan.sources:
             try:
                 slot = await self._load(attempt, source)
             except (EverstepError, OSError) as error:
                 problems.append(f"rank {attempt.rank} step {attempt.step} {_name(source)}: {error}")
+                refused.append(_refused(attempt.step, source, problems[-1]))
                 log.warning("restore source refused: %s", problems[-1])
                 continue
             return Answer(
@@ -88,10 +90,16 @@ class Restorer:
                 slot=slot,
                 source_kind=source.kind.lower(),
                 problems=tuple(problems),
+                refused=tuple(refused),
             )
         if not plan.sources:
             problems.append(f"rank {attempt.rank} step {attempt.step}: the plan has no source")
-        return Answer(kind="restore_failed", step=attempt.step, problems=tuple(problems))
+        return Answer(
+            kind="restore_failed",
+            step=attempt.step,
+            problems=tuple(problems),
+            refused=tuple(refused),
+        )
 
     async def _load(self, attempt: _Attempt, source: Source) -> int:
         here = source.host_id in {"", self._host_id}
@@ -189,6 +197,16 @@ class Restorer:
 
 def _nothing() -> None:
     """Cut off a rename: it is over before anybody could."""
+
+
+def _refused(step: int, source: Source, detail: str) -> Refused:
+    return Refused(
+        step=step,
+        kind=source.kind,
+        host_id=source.host_id,
+        uri=source.uri,
+        detail=detail,
+    )
 
 
 def _name(source: Source) -> str:

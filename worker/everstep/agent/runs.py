@@ -101,6 +101,17 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A source that could not be used, and why; the fields of ``RefusedSource`` on the wire."""
+
+    step: int
+    kind: str
+    host_id: str = ""
+    uri: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What a rank's hello is answered with: ``slot_ready``, ``fresh`` or ``restore_failed``."""
 
@@ -109,6 +120,7 @@ class Answer:
     slot: int = -1
     source_kind: str = ""
     problems: tuple[str, ...] = ()
+    refused: tuple[Refused, ...] = ()
 
     def frame(self) -> dict[str, Any]:
         """Return it as a frame."""

@@ -17,7 +17,7 @@ from everstep.agent.forks import Fork, ForkServer
 from everstep.agent.membership import HostFacts
 from everstep.agent.ranks import RankChannel
 from everstep.agent.replication import Replicator
-from everstep.agent.reports import RankReporter
+from everstep.agent.reports import RankReporter, refused_messages
 from everstep.agent.restore import Restorer
 from everstep.agent.runs import Answer, JobRun, RankRun, RunRecord, Runs, Spawn, Start
 from everstep.agent.steps import StepMessages
@@ -275,6 +275,7 @@ class Supervisor:
                 exit_class="RESTORE_FAILED",
                 error=f"no source of step {answer.step} could be loaded",
                 restore_problems=answer.problems,
+                refused_sources=refused_messages(answer),
             )
 
     def _control(self, job_id: str, rank: int) -> Control:

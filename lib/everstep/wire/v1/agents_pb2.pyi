@@ -111,7 +111,7 @@ class RankStep(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., step: _Optional[int] = ..., step_time_ms: _Optional[float] = ..., blocked_ms: _Optional[float] = ..., data_wait_ms: _Optional[float] = ..., stall_ms: _Optional[float] = ..., loss: _Optional[float] = ..., grad_norm: _Optional[float] = ..., tokens: _Optional[int] = ..., health: _Optional[str] = ..., completed_at_ms: _Optional[int] = ..., first: _Optional[bool] = ...) -> None: ...
 
 class RankReport(_message.Message):
-    __slots__ = ("report_id", "host_id", "agent_epoch", "job_id", "generation", "rank", "kind", "exit_class", "exit_code", "signal", "error", "traceback", "step", "at_ms", "source_kind", "restored_step", "restore_problems")
+    __slots__ = ("report_id", "host_id", "agent_epoch", "job_id", "generation", "rank", "kind", "exit_class", "exit_code", "signal", "error", "traceback", "step", "at_ms", "source_kind", "restored_step", "restore_problems", "refused_sources")
     REPORT_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +129,7 @@ class RankReport(_message.Message):
     SOURCE_KIND_FIELD_NUMBER: _ClassVar[int]
     RESTORED_STEP_FIELD_NUMBER: _ClassVar[int]
     RESTORE_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_SOURCES_FIELD_NUMBER: _ClassVar[int]
     report_id: str
     host_id: str
     agent_epoch: str
@@ -146,7 +147,22 @@ class RankReport(_message.Message):
     source_kind: str
     restored_step: int
     restore_problems: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, report_id: _Optional[str] = ..., host_id: _Optional[str] = ..., agent_epoch: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., kind: _Optional[_Union[ReportKind, str]] = ..., exit_class: _Optional[_Union[ExitClass, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ..., source_kind: _Optional[str] = ..., restored_step: _Optional[int] = ..., restore_problems: _Optional[_Iterable[str]] = ...) -> None: ...
+    refused_sources: _containers.RepeatedCompositeFieldContainer[RefusedSource]
+    def __init__(self, report_id: _Optional[str] = ..., host_id: _Optional[str] = ..., agent_epoch: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., kind: _Optional[_Union[ReportKind, str]] = ..., exit_class: _Optional[_Union[ExitClass, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ..., source_kind: _Optional[str] = ..., restored_step: _Optional[int] = ..., restore_problems: _Optional[_Iterable[str]] = ..., refused_sources: _Optional[_Iterable[_Union[RefusedSource, _Mapping]]] = ...) -> None: ...
+
+class RefusedSource(_message.Message):
+    __slots__ = ("step", "kind", "host_id", "uri", "detail")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    URI_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    kind: _common_pb2.SourceKind
+    host_id: str
+    uri: str
+    detail: str
+    def __init__(self, step: _Optional[int] = ..., kind: _Optional[_Union[_common_pb2.SourceKind, str]] = ..., host_id: _Optional[str] = ..., uri: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class StartRanks(_message.Message):
     __slots__ = ("job_id", "generation", "spec_json", "placement", "rendezvous_address", "rendezvous_port", "restore_step", "restores")

@@ -84,6 +84,28 @@ class RankEnded(_message.Message):
     at_ms: int
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., host_id: _Optional[str] = ..., exit_class: _Optional[str] = ..., signal: _Optional[int] = ..., error: _Optional[str] = ..., detail: _Optional[str] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
+class SourceRefused(_message.Message):
+    __slots__ = ("job_id", "generation", "rank", "step", "kind", "host_id", "uri", "detail", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    URI_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    rank: int
+    step: int
+    kind: str
+    host_id: str
+    uri: str
+    detail: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., kind: _Optional[str] = ..., host_id: _Optional[str] = ..., uri: _Optional[str] = ..., detail: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
 class JobMarked(_message.Message):
     __slots__ = ("job_id", "generation", "mark", "cause", "hosts", "step", "at_ms")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

@@ -49,6 +49,12 @@ def routes(store: PostgresStore, watcher: Watcher, clock: Clock) -> APIRouter:
             "goodput": share,
         }
 
+    @router.get("/jobs/{job_id}/refused-sources")
+    async def refused_sources(job_id: str) -> dict[str, Any]:
+        """List copies of the job's state that could not be used, and why."""
+        async with store.reading() as connection:
+            return {"refused_sources": await queries.refused_sources(connection, job_id)}
+
     @router.get("/sight")
     async def sight() -> dict[str, Any]:
         """Say whether the monitor can judge, and why not."""

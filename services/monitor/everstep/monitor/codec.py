@@ -14,6 +14,7 @@ from everstep.service.handler import Aggregate
 CODEC: Final[EventCodec[e.Event]] = EventCodec(
     {
         "job_marked.v1": e.JobMarked,
+        "source_refused.v1": e.SourceRefused,
         "rank_ended.v1": e.RankEnded,
         "incident_opened.v1": e.IncidentOpened,
         "incident_recovered.v1": e.IncidentRecovered,

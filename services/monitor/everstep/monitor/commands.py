@@ -37,6 +37,21 @@ class ObserveExit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObserveRefusal:
+    """An agent reported a source of the restore plan that it could not use."""
+
+    job_id: str
+    generation: int
+    rank: int
+    step: int
+    kind: str
+    host_id: str = ""
+    uri: str = ""
+    detail: str = ""
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObserveProgress:
     """Every host of the generation has reported a step; ``step`` is the first one."""
 
@@ -72,4 +87,6 @@ class CloseHostIncident:
     at_ms: int
 
 
-Command = MarkJob | ObserveExit | ObserveProgress | OpenIncident | CloseHostIncident
+Command = (
+    MarkJob | ObserveExit | ObserveRefusal | ObserveProgress | OpenIncident | CloseHostIncident
+)

@@ -15,6 +15,7 @@ from everstep.monitor.commands import (
     MarkJob,
     ObserveExit,
     ObserveProgress,
+    ObserveRefusal,
     OpenIncident,
 )
 from everstep.monitor.events import (
@@ -27,8 +28,9 @@ from everstep.monitor.events import (
     Mark,
     RankEnded,
     RunFinished,
+    SourceRefused,
 )
-from everstep.monitor.state import Watch, evolve
+from everstep.monitor.state import Watch, evolve, source_of
 
 Decision = Accepted[Event] | Rejected
 NOTHING: Accepted[Event] = Accepted()
@@ -41,6 +43,8 @@ def decide(command: Command, watch: Watch) -> Decision:
             return _mark(command, watch)
         case ObserveExit():
             return _exit(command, watch)
+        case ObserveRefusal():
+            return _refusal(command, watch)
         case ObserveProgress():
             return _progress(command, watch)
         case OpenIncident():
@@ -95,6 +99,23 @@ def _exit(command: ObserveExit, watch: Watch) -> Decision:
         at_ms=max(e.at_ms for e in finished),
     )
     return Accepted((ended, done))
+
+
+def _refusal(command: ObserveRefusal, watch: Watch) -> Decision:
+    refused = SourceRefused(
+        job_id=command.job_id,
+        generation=command.generation,
+        rank=command.rank,
+        step=command.step,
+        kind=command.kind,
+        host_id=command.host_id,
+        uri=command.uri,
+        detail=command.detail,
+        at_ms=command.at_ms,
+    )
+    if _stale(command.generation, watch) or source_of(refused) in watch.refused:
+        return NOTHING
+    return Accepted((refused,))
 
 
 def _progress(command: ObserveProgress, watch: Watch) -> Decision:

@@ -129,6 +129,27 @@ class RunFinished:
     at_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRefused:
+    """A copy of a rank's state could not be used (``kind`` says which tier); the next one was."""
+
+    job_id: str
+    generation: int
+    rank: int
+    step: int
+    kind: str
+    host_id: str = ""
+    uri: str = ""
+    detail: str = ""
+    at_ms: int = 0
+
+
 Event = (
-    JobMarked | RankEnded | IncidentOpened | IncidentRecovered | GenerationProgressed | RunFinished
+    JobMarked
+    | SourceRefused
+    | RankEnded
+    | IncidentOpened
+    | IncidentRecovered
+    | GenerationProgressed
+    | RunFinished
 )

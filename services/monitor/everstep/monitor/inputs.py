@@ -9,12 +9,13 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from everstep.core.ports import Consumed, Message, Receive
-from everstep.monitor.commands import MarkJob, ObserveExit
+from everstep.monitor.commands import MarkJob, ObserveExit, ObserveRefusal
 from everstep.monitor.events import ExitClass, Mark, WatchedHost
 from everstep.monitor.repair import Repairer
 from everstep.monitor.watcher import Watcher
 from everstep.wire.v1 import agents_pb2
-from everstep.wire.v1.agents_pb2 import Heartbeat, RankReport, StepMetrics
+from everstep.wire.v1.agents_pb2 import Heartbeat, RankReport, RefusedSource, StepMetrics
+from everstep.wire.v1.common_pb2 import SourceKind
 from everstep.wire.v1.envelope_pb2 import EventEnvelope
 
 log = logging.getLogger(__name__)
@@ -177,6 +178,8 @@ def on_report(watcher: Watcher) -> Receive:
             log.warning("no rank report on %s: %d bytes", message.subject, len(message.data))
             return
         watcher.heard(report.host_id)
+        for refused in report.refused_sources:
+            await watcher.refused(_refusal(report, refused))
         if report.kind == agents_pb2.RANK_READY:
             return
         command = _exit(report)
@@ -186,6 +189,20 @@ def on_report(watcher: Watcher) -> Receive:
             await watcher.exited(command)
 
     return receive
+
+
+def _refusal(report: RankReport, refused: RefusedSource) -> ObserveRefusal:
+    return ObserveRefusal(
+        job_id=report.job_id,
+        generation=report.generation,
+        rank=report.rank,
+        step=refused.step,
+        kind=SourceKind.Name(refused.kind).lower(),
+        host_id=refused.host_id,
+        uri=refused.uri,
+        detail=refused.detail,
+        at_ms=report.at_ms,
+    )
 
 
 def _exit(report: RankReport) -> ObserveExit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Final
 
 from sqlalchemy import BigInteger, Column, Float, MetaData, Table, Text, insert, update
@@ -10,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from everstep.core.ports import StoredEvent
 from everstep.monitor.codec import CODEC
-from everstep.monitor.events import IncidentOpened, IncidentRecovered, JobMarked
+from everstep.monitor.events import IncidentOpened, IncidentRecovered, JobMarked, SourceRefused
 
 METADATA: Final = MetaData()
 
@@ -64,8 +65,24 @@ STEP_METRICS: Final = Table(
 )
 
 
+REFUSED_SOURCES: Final = Table(
+    "refused_sources",
+    METADATA,
+    Column("job_id", Text, primary_key=True),
+    Column("version", BigInteger, primary_key=True),
+    Column("generation", BigInteger),
+    Column("rank", BigInteger),
+    Column("step", BigInteger),
+    Column("kind", Text),
+    Column("host_id", Text),
+    Column("uri", Text),
+    Column("detail", Text),
+    Column("at_ms", BigInteger),
+)
+
+
 class MonitorProjection:
-    """Keeps ``incidents`` and ``marks``."""
+    """Keeps ``incidents``, ``marks`` and ``refused_sources``."""
 
     async def apply(self, transaction: AsyncConnection, event: StoredEvent) -> None:
         """Update the row that the event is about."""
@@ -97,6 +114,10 @@ class MonitorProjection:
                         lost_ms=fact.lost_ms,
                         lost_steps=fact.lost_steps,
                     )
+                )
+            case SourceRefused():
+                await transaction.execute(
+                    insert(REFUSED_SOURCES).values(version=event.version, **asdict(fact))
                 )
             case JobMarked():
                 await transaction.execute(

@@ -10,7 +10,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from everstep.monitor.events import Mark
 from everstep.monitor.ledger import Generation, Ledger, Step, account
-from everstep.monitor.projections import INCIDENTS, MARKS, STEP_METRICS
+from everstep.monitor.projections import (
+    INCIDENTS,
+    MARKS,
+    REFUSED_SOURCES,
+    STEP_METRICS,
+)
 
 POINTS_MAX: Final = 10_000  # a page of a curve; ask again with after_step for more
 
@@ -20,6 +25,13 @@ async def incidents(connection: AsyncConnection, job_id: str | None) -> list[dic
     query = select(INCIDENTS).order_by(INCIDENTS.c.detected_at_ms, INCIDENTS.c.incident_id)
     if job_id is not None:
         query = query.where(INCIDENTS.c.job_id == job_id)
+    return [dict(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def refused_sources(connection: AsyncConnection, job_id: str) -> list[dict[str, Any]]:
+    """Return copies of the job's state that could not be used, oldest first."""
+    table = REFUSED_SOURCES
+    query = select(table).where(table.c.job_id == job_id).order_by(table.c.version)
     return [dict(row) for row in (await connection.execute(query)).mappings()]
 
 

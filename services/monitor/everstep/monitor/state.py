@@ -21,11 +21,20 @@ from everstep.monitor.events import (
     Mark,
     RankEnded,
     RunFinished,
+    SourceRefused,
     WatchedHost,
 )
 
 USER_ERRORS_MAX: Final = 16  # only repeats matter, and they come one after the other
 DEATHS_MAX: Final = 64  # of the last hour; more means that the restart budget is spent anyway
+
+
+Source = tuple[int, int, str, str, str]  # rank, step, kind, host, uri
+
+
+def source_of(event: SourceRefused) -> Source:
+    """Return what tells one source from another."""
+    return (event.rank, event.step, event.kind, event.host_id, event.uri)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +51,8 @@ class OpenIncidentRef:
 class Watch:
     """A job under watch.
 
-    ``ended`` is about the current generation. ``judged_generation`` is the newest generation with
-    an incident: there is at most one each. ``user_errors`` are (generation, step, error),
+    ``ended`` and ``refused`` are about the current generation. ``judged_generation`` is the newest
+    generation with an incident: there is at most one each. ``user_errors`` are (generation, step, error),
     ``deaths`` (host, at_ms) of rank deaths within the last hour.
     """
 
@@ -55,6 +64,7 @@ class Watch:
     progressed: bool = False
     over: bool = False
     ended: Mapping[int, RankEnded] = field(default_factory=dict)
+    refused: frozenset[Source] = frozenset()
     open_incidents: tuple[OpenIncidentRef, ...] = ()
     judged_generation: int = 0
     user_errors: tuple[tuple[int, int, str], ...] = ()
@@ -90,6 +100,8 @@ def evolve(watch: Watch, event: Event) -> Watch:
             return replace(watch, open_incidents=left)
         case GenerationProgressed():
             return replace(watch, progressed=True)
+        case SourceRefused():
+            return replace(watch, refused=watch.refused | {source_of(event)})
         case RunFinished():
             return watch
         case _:
@@ -107,6 +119,7 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
                 placed=False,
                 progressed=False,
                 ended={},
+                refused=frozenset(),
             )
         case Mark.PLACED:
             return replace(watch, hosts=event.hosts, placed=True)

@@ -21,6 +21,7 @@ from everstep.monitor.commands import (
     MarkJob,
     ObserveExit,
     ObserveProgress,
+    ObserveRefusal,
     OpenIncident,
 )
 from everstep.monitor.detectors.root_cause import Echo, Judgement, Limits, Probe, Verdict, judge
@@ -82,6 +83,13 @@ class Watcher:
         if command.mark is Mark.ENDED:
             self._jobs.pop(command.job_id, None)
             self._watches.pop(command.job_id, None)
+
+    async def refused(self, command: ObserveRefusal) -> None:
+        """Take an agent's report of a source that it could not use."""
+        handled = await self._handler.handle(command)
+        self._take(command.job_id, handled.state)
+        for _ in handled.events:
+            log.warning("job %s: source refused: %s", command.job_id, command.detail)
 
     async def exited(self, command: ObserveExit) -> None:
         """Take an agent's report of a rank's end."""

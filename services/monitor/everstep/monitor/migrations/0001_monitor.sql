@@ -33,6 +33,20 @@ create table marks (
     primary key (job_id, version)
 );
 
+create table refused_sources (
+    job_id text not null,
+    version bigint not null,
+    generation bigint not null,
+    rank bigint not null,
+    step bigint not null,
+    kind text not null,
+    host_id text not null,
+    uri text not null,
+    detail text not null,
+    at_ms bigint not null,
+    primary key (job_id, version)
+);
+
 create table step_metrics (
     job_id text not null,
     generation bigint not null,
