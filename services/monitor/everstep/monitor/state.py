@@ -52,8 +52,8 @@ class Watch:
     """A job under watch.
 
     ``ended`` and ``refused`` are about the current generation. ``judged_generation`` is the newest
-    generation with an incident: there is at most one each. ``user_errors`` are (generation, step, error),
-    ``deaths`` (host, at_ms) of rank deaths within the last hour.
+    generation with an incident: there is at most one each. ``user_errors`` are (generation, step,
+    error), ``deaths`` (host, at_ms) of rank deaths within the last hour.
     """
 
     job_id: str = ""
