@@ -50,7 +50,9 @@ class SlotReceiver:
             raise Unavailable(
                 f"no room for a snapshot of {size_bytes} bytes at {path}: {error.strerror}"
             ) from None
-        self._map = mmap.mmap(self._descriptor, size_bytes)
+        # Populated in one call: a fault for each page costs three times as much.
+        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+        self._map = mmap.mmap(self._descriptor, size_bytes, flags=flags)
         self._head = b""
 
     def write(self, chunk: bytes | memoryview) -> None:
@@ -70,6 +72,20 @@ class SlotReceiver:
         if len(chunk):
             self._map[end - len(chunk) : end] = chunk
         self._received = end
+
+    def space(self, size_max: int) -> memoryview:
+        """Return where the next bytes go, to be filled in place; release it, then ``advance``.
+
+        Not before the preamble has been written: that is held back.
+        """
+        assert len(self._head) == PREAMBLE_BYTES, "write the preamble first"
+        end = min(self._size_bytes, self._received + size_max)
+        return memoryview(self._map)[self._received : end]
+
+    def advance(self, count: int) -> None:
+        """Say how many bytes of ``space`` have been filled."""
+        assert self._received + count <= self._size_bytes
+        self._received += count
 
     def commit(self, *, job_id: str, rank: int, step: int) -> SlotHeader:
         """Check everything and make the snapshot valid.
