@@ -13,7 +13,12 @@ from tests.unit.checkpoint_registry.words import (
     stored,
 )
 
-from everstep.checkpoint_registry.commands import DeleteCheckpoint, NotePurge, RefuseShard
+from everstep.checkpoint_registry.commands import (
+    DeleteCheckpoint,
+    NotePurge,
+    RefuseShard,
+    TakeReports,
+)
 from everstep.checkpoint_registry.events import (
     CheckpointDeleted,
     CheckpointPurged,
@@ -51,6 +56,16 @@ def test_reported_shards_are_stored_once():
 def test_report_of_known_and_new_shards_stores_the_new_ones():
     """An agent that lost its memory of what it had told tells all again."""
     HALF.when(report(0, 1)).then(stored(report(1)))
+
+
+def test_reports_that_arrive_together_are_taken_one_after_the_other():
+    """What contradicts an earlier one of them is left out, and refused when it asks again."""
+    other = replace(report(0, host_id="h9"), shards=(shard(0, checksum="bb"),))
+    reports = (report(0), other, report(1, host_id="h2"), report(1, newest_generation=2))
+    together = TakeReports(job_id="job", step=20, generation=1, reports=reports)
+    CHECKPOINT.when(together).then(stored(report(0)), stored(report(1, host_id="h2")))
+    WHOLE.when(together).then()
+    WHOLE.when(other).then_rejected("conflicting_shard")
 
 
 def test_checkpoint_is_whole_when_every_rank_has_reported():

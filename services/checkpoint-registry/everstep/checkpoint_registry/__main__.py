@@ -53,6 +53,7 @@ async def main() -> None:
         await shell.bus.subscribe(SUBJECT, memory.receive)
         await _serve(shell, registry)
         await shell.consume_events("controller", registry.on_controller_event)
+        await shell.consume_events("monitor", registry.on_monitor_event)
         await shell.run()
 
 

@@ -42,6 +42,7 @@ HISTORY_EVENTS: Final[EventCodec[events.HistoryEvent]] = EventCodec(
     {
         "job_noted.v1": events.JobNoted,
         "generation_noted.v1": events.GenerationNoted,
+        "source_distrusted.v1": events.SourceDistrusted,
         "restore_laid_out.v1": events.RestoreLaidOut,
         "restore_planned.v1": events.RestorePlanned,
     }
@@ -82,22 +83,9 @@ HISTORIES: Final[Aggregate[commands.HistoryCommand, state.History, events.Histor
 HistoryDone = Handled[state.History, events.HistoryEvent]
 
 
-def report_shards(
-    message: checkpoints_pb2.ReportShards, newest_generation: int
-) -> commands.ReportShards:
+def report_shards(message: checkpoints_pb2.ReportShards) -> commands.ReportShards:
     """Read a report. Raises ``msgspec.ValidationError`` when a field does not fit."""
-    command = from_wire(message, commands.ReportShards)
-    return commands.ReportShards(
-        job_id=command.job_id,
-        step=command.step,
-        generation=command.generation,
-        host_id=command.host_id,
-        world_size=command.world_size,
-        shards=command.shards,
-        data_state=command.data_state,
-        at_ms=command.at_ms,
-        newest_generation=newest_generation,
-    )
+    return from_wire(message, commands.ReportShards)
 
 
 def plan_restore(

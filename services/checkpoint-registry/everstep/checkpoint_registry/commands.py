@@ -32,6 +32,19 @@ class ReportShards:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakeReports:
+    """Reports to one checkpoint that arrived together, decided one after the other.
+
+    Whoever is refused is left out: the answer to each report is what it would be told now.
+    """
+
+    job_id: str
+    step: int
+    generation: int
+    reports: tuple[ReportShards, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefuseShard:
     """What lies under ``uri`` is not the object of ``checksum`` that was reported."""
 
@@ -142,6 +155,20 @@ class NoteGeneration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DistrustSource:
+    """A host could not use this copy while it restored ``generation``."""
+
+    job_id: str
+    generation: int
+    rank: int
+    step: int
+    host_id: str
+    uri: str
+    detail: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropJobCheckpoints:
     """Delete every checkpoint of the job."""
 
@@ -149,5 +176,7 @@ class DropJobCheckpoints:
     at_ms: int
 
 
-CheckpointCommand = ReportShards | RefuseShard | CompleteCheckpoint | DeleteCheckpoint | NotePurge
-HistoryCommand = PlanRestore | NoteJob | NoteGeneration
+CheckpointCommand = (
+    ReportShards | TakeReports | RefuseShard | CompleteCheckpoint | DeleteCheckpoint | NotePurge
+)
+HistoryCommand = PlanRestore | NoteJob | NoteGeneration | DistrustSource

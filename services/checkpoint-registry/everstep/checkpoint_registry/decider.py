@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import assert_never
 
 from everstep.checkpoint_registry.commands import (
     CheckpointCommand,
     CompleteCheckpoint,
     DeleteCheckpoint,
+    DistrustSource,
     HistoryCommand,
     NoteGeneration,
     NoteJob,
@@ -15,6 +17,7 @@ from everstep.checkpoint_registry.commands import (
     PlanRestore,
     RefuseShard,
     ReportShards,
+    TakeReports,
 )
 from everstep.checkpoint_registry.events import (
     CheckpointCompleted,
@@ -28,10 +31,11 @@ from everstep.checkpoint_registry.events import (
     Shard,
     ShardsRefused,
     ShardsStored,
+    SourceDistrusted,
 )
 from everstep.checkpoint_registry.manifest import manifest_key, prefix_of
 from everstep.checkpoint_registry.policy import FRESH, plan_restore, preferred_counts
-from everstep.checkpoint_registry.state import Checkpoint, History, Phase
+from everstep.checkpoint_registry.state import Checkpoint, History, Phase, evolve_checkpoint
 from everstep.core.decision import Accepted, Rejected
 from everstep.core.ids import is_valid_id
 
@@ -45,6 +49,8 @@ def decide_checkpoint(
     match command:
         case ReportShards():
             return _report(command, checkpoint)
+        case TakeReports():
+            return _take(command, checkpoint)
         case RefuseShard():
             return _refuse(command, checkpoint)
         case CompleteCheckpoint():
@@ -72,6 +78,8 @@ def decide_history(command: HistoryCommand, history: History) -> Accepted[Histor
                 at_ms=command.at_ms,
             )
             return Accepted((noted,))
+        case DistrustSource():
+            return _distrust(command, history)
         case NoteGeneration():
             if command.generation <= history.newest_generation:
                 return Accepted()
@@ -81,6 +89,22 @@ def decide_history(command: HistoryCommand, history: History) -> Accepted[Histor
             return Accepted((begun,))
         case _:
             assert_never(command)
+
+
+def _distrust(command: DistrustSource, history: History) -> Accepted[HistoryEvent]:
+    distrusted = SourceDistrusted(
+        job_id=command.job_id,
+        generation=command.generation,
+        rank=command.rank,
+        step=command.step,
+        host_id=command.host_id,
+        uri=command.uri,
+        detail=command.detail,
+        at_ms=command.at_ms,
+    )
+    same = (distrusted.generation, distrusted.rank, distrusted.host_id, distrusted.uri)
+    known = {(d.generation, d.rank, d.host_id, d.uri) for d in history.distrusted}
+    return Accepted() if same in known else Accepted((distrusted,))
 
 
 def _report(command: ReportShards, checkpoint: Checkpoint) -> Accepted[CheckpointEvent] | Rejected:
@@ -101,6 +125,16 @@ def _report(command: ReportShards, checkpoint: Checkpoint) -> Accepted[Checkpoin
         at_ms=command.at_ms,
     )
     return Accepted((stored,))
+
+
+def _take(command: TakeReports, checkpoint: Checkpoint) -> Accepted[CheckpointEvent] | Rejected:
+    events: list[CheckpointEvent] = []
+    for report in command.reports:
+        decision = _report(report, checkpoint)
+        if isinstance(decision, Accepted):
+            checkpoint = reduce(evolve_checkpoint, decision.events, checkpoint)
+            events += decision.events
+    return Accepted(tuple(events))
 
 
 def _why_not_stored(command: ReportShards, checkpoint: Checkpoint) -> Rejected | None:
@@ -132,7 +166,7 @@ def _why_not_stored(command: ReportShards, checkpoint: Checkpoint) -> Rejected |
 def _why_not_shards(command: ReportShards, checkpoint: Checkpoint, what: str) -> Rejected | None:
     prefix = prefix_of(command.job_id, command.step, command.generation)
     manifest = manifest_key(command.job_id, command.step, command.generation)
-    seen = dict(checkpoint.shards)
+    told: dict[int, Shard] = {}
     for shard in command.shards:
         if not 0 <= shard.rank < command.world_size:
             return Rejected("bad_rank", f"{what}: rank {shard.rank} of {command.world_size} ranks")
@@ -140,8 +174,8 @@ def _why_not_shards(command: ReportShards, checkpoint: Checkpoint, what: str) ->
             return Rejected(
                 "bad_key", f"{what}: shard of rank {shard.rank} is {shard.uri}, not in {prefix}"
             )
-        if seen.setdefault(shard.rank, shard) != shard:
-            known = seen[shard.rank]
+        known = told.setdefault(shard.rank, checkpoint.shards.get(shard.rank, shard))
+        if known != shard:
             return Rejected(
                 "conflicting_shard",
                 f"{what}: rank {shard.rank} is reported as {_said(shard)}, before as "
@@ -241,7 +275,7 @@ def _plan(command: PlanRestore, history: History) -> Accepted[HistoryEvent] | Re
         )
     if history.plan is not None and history.plan.generation == command.generation:
         return Accepted()
-    plan = plan_restore(command, history.lineage)
+    plan = plan_restore(command, history.lineage, history.distrusted)
     if isinstance(plan, Rejected):
         return plan
     own, peer, stored = preferred_counts(plan.laid_out)

@@ -115,6 +115,23 @@ class GenerationNoted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceDistrusted:
+    """A copy of a rank's state could not be used in ``generation``: it is not offered again.
+
+    ``host_id`` for a copy in memory, ``uri`` for a stored object; the other is "".
+    """
+
+    job_id: str
+    generation: int
+    rank: int
+    step: int
+    host_id: str
+    uri: str
+    detail: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """A host whose memory holds snapshots that ``generation`` wrote, and where it is reached."""
 
@@ -148,4 +165,4 @@ class RestoreLaidOut:
 CheckpointEvent = (
     ShardsStored | ShardsRefused | CheckpointCompleted | CheckpointDeleted | CheckpointPurged
 )
-HistoryEvent = JobNoted | GenerationNoted | RestoreLaidOut | RestorePlanned
+HistoryEvent = JobNoted | GenerationNoted | SourceDistrusted | RestoreLaidOut | RestorePlanned

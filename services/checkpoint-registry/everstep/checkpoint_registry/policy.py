@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from everstep.checkpoint_registry.commands import CompleteFacts, HostHoldings, PlanRestore
-from everstep.checkpoint_registry.events import Holder, RestoreLaidOut
+from everstep.checkpoint_registry.events import Holder, RestoreLaidOut, SourceDistrusted
 from everstep.checkpoint_registry.lineage import NO_CEILING, Lineage
 from everstep.core.decision import Rejected
 
@@ -50,12 +50,15 @@ class _Candidate:
     checkpoint: CompleteFacts | None
 
 
-def plan_restore(request: PlanRestore, lineage: Lineage) -> Plan | Rejected:
+def plan_restore(
+    request: PlanRestore, lineage: Lineage, distrusted: Sequence[SourceDistrusted] = ()
+) -> Plan | Rejected:
     """Choose the newest step that every rank can load.
 
     Args:
         request: what fenced hosts hold, the complete checkpoints, and from where at the latest.
         lineage: the job's restarts before this one.
+        distrusted: copies that could not be used before.
 
     Returns:
         The plan (step -1: nothing was ever completed, start fresh), or ``no_such_step`` when
@@ -63,8 +66,8 @@ def plan_restore(request: PlanRestore, lineage: Lineage) -> Plan | Rejected:
         there was a checkpoint once.
     """
     holders: list[Holder] = []
-    memory, stale = _memory(request, lineage, holders)
-    checkpoints, remarks = _checkpoints(request, lineage)
+    memory, stale = _memory(request, lineage, holders, distrusted)
+    checkpoints, remarks = _checkpoints(request, lineage, distrusted)
     steps = sorted({*memory, *checkpoints}, reverse=True)
     if request.from_step != FRESH and request.from_step not in steps:
         return _no_such_step(request, steps, stale | remarks)
@@ -93,7 +96,10 @@ def preferred_counts(plan: RestoreLaidOut) -> tuple[int, int, int]:
 
 
 def _memory(
-    request: PlanRestore, lineage: Lineage, holders: list[Holder]
+    request: PlanRestore,
+    lineage: Lineage,
+    holders: list[Holder],
+    distrusted: Sequence[SourceDistrusted],
 ) -> tuple[dict[int, dict[int, list[_Source]]], dict[int, str]]:
     """Sort the held snapshots of this history by step and rank; say which steps are abandoned.
 
@@ -102,6 +108,8 @@ def _memory(
     by_step: dict[int, dict[int, list[_Source]]] = {}
     stale: dict[int, str] = {}
     ceilings: dict[int, int] = {}
+    # A copy that was written after the refusal is another one.
+    bad = {(d.host_id, d.rank, d.step): d.generation for d in distrusted if not d.uri}
     for host in sorted(request.holdings, key=lambda host: host.host_id):
         indices: dict[int, int] = {}
         for held in host.held:
@@ -110,6 +118,10 @@ def _memory(
                 ceilings[generation] = lineage.ceiling(generation)
             if step > ceilings[generation]:
                 stale[step] = _abandoned(lineage, generation, step)
+            elif generation < bad.get((host.host_id, rank, step), 0):
+                stale.setdefault(
+                    step, f"step {step}: the copy of rank {rank} on {host.host_id} is bad"
+                )
             elif 0 <= rank < request.world_size and generation < request.generation:
                 if generation not in indices:
                     indices[generation] = len(holders)
@@ -129,11 +141,12 @@ def _holder(host: HostHoldings, generation: int) -> Holder:
 
 
 def _checkpoints(
-    request: PlanRestore, lineage: Lineage
+    request: PlanRestore, lineage: Lineage, distrusted: Sequence[SourceDistrusted]
 ) -> tuple[dict[int, CompleteFacts], dict[int, str]]:
     """Return the usable checkpoints by step, the newest generation's of each, and remarks."""
     usable: dict[int, CompleteFacts] = {}
     remarks: dict[int, str] = {}
+    bad = {d.uri for d in distrusted if d.uri}
     for facts in sorted(request.checkpoints, key=lambda c: (c.step, c.generation)):
         if not lineage.holds(generation=facts.generation, step=facts.step):
             remarks[facts.step] = _abandoned(lineage, facts.generation, facts.step)
@@ -142,6 +155,8 @@ def _checkpoints(
                 f"step {facts.step}: its checkpoint is of {len(facts.shards)} ranks, and "
                 f"{request.world_size} are to be restored"
             )
+        elif spoilt := [shard.uri for shard in facts.shards if shard.uri in bad]:
+            remarks[facts.step] = f"step {facts.step}: object {spoilt[0]} could not be used before"
         else:
             usable[facts.step] = facts
     return usable, remarks

@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from everstep.checkpoint_registry import codec
 from everstep.checkpoint_registry.catalog import Catalog, CheckpointId
 from everstep.checkpoint_registry.commands import (
     CheckpointCommand,
+    DistrustSource,
     HistoryCommand,
     NoteGeneration,
     NoteJob,
+    ReportShards,
+    TakeReports,
 )
+from everstep.checkpoint_registry.decider import decide_checkpoint
 from everstep.checkpoint_registry.events import CheckpointEvent, HistoryEvent
 from everstep.checkpoint_registry.keeper import CheckpointKeeper
 from everstep.checkpoint_registry.memory_map import MemoryMap
 from everstep.checkpoint_registry.state import Checkpoint, History
+from everstep.core.decision import Rejected
 from everstep.core.errors import InvalidInput
 from everstep.core.placement import Layout
 from everstep.core.ports import Consumed
 from everstep.core.spec import parse_spec_json
+from everstep.service.grouping import Grouped
 from everstep.service.handler import Handler
 from everstep.wire.v1 import checkpoints_pb2
 from everstep.wire.v1.common_pb2 import CommandReply, Outcome
 from everstep.wire.v1.envelope_pb2 import EventEnvelope
 from everstep.wire.v1.jobs_pb2 import GenerationBegun, JobSubmitted
 
+# Some 100 ms in one transaction: a restore plan that comes meanwhile waits no longer than that.
+REPORTS_MAX: Final = 64
 ENDINGS: Final = frozenset({"job_succeeded", "job_failed", "job_stopped"})
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """What a batch of reports was decided on, and led to."""
+
+    checkpoints: Mapping[CheckpointId, Checkpoint]
+    newest_generations: Mapping[str, int]
 
 
 class Registry:
@@ -48,15 +66,23 @@ class Registry:
         self._catalog = catalog
         self._keeper = keeper
         self._memory = memory
+        self._reports: Grouped[ReportShards, _Taken] = Grouped(
+            self._take_reports, batch_max=REPORTS_MAX
+        )
 
     async def report_shards(self, message: checkpoints_pb2.ReportShards) -> CommandReply:
-        """Take an agent's report."""
-        history = await self._histories.state(codec.history_stream(message.job_id))
-        command = codec.report_shards(message, history.newest_generation)
-        done = await self._checkpoints.handle(command)
-        if done.rejected is not None:
-            _log.warning("refused shards (%s): %s", done.rejected.why, done.rejected.detail)
-        return codec.command_reply(done.rejected)
+        """Take an agent's report, together with those that arrive now.
+
+        The answer is what the report would be told again, after all of them.
+        """
+        report = codec.report_shards(message)
+        taken = await self._reports.put(report)
+        known = replace(report, newest_generation=taken.newest_generations[report.job_id])
+        decision = decide_checkpoint(known, taken.checkpoints[_which(report)])
+        refused = decision if isinstance(decision, Rejected) else None
+        if refused is not None:
+            _log.warning("refused shards (%s): %s", refused.why, refused.detail)
+        return codec.command_reply(refused)
 
     async def plan_restore(
         self, message: checkpoints_pb2.PlanRestore
@@ -104,6 +130,43 @@ class Registry:
         elif kind in ENDINGS:
             self._memory.forget(getattr(envelope, kind).job_id)
 
+    async def on_monitor_event(self, envelope: EventEnvelope, consumed: Consumed) -> None:
+        """Distrust what a host could not use."""
+        if envelope.WhichOneof("payload") != "source_refused":
+            return
+        refused = envelope.source_refused
+        command = DistrustSource(
+            job_id=refused.job_id,
+            generation=refused.generation,
+            rank=refused.rank,
+            step=refused.step,
+            host_id="" if refused.uri else refused.host_id,
+            uri=refused.uri,
+            detail=refused.detail,
+            at_ms=refused.at_ms,
+        )
+        await self._histories.handle(command, consumed=consumed)
+
+    async def _take_reports(self, reports: Sequence[ReportShards]) -> _Taken:
+        newest: dict[str, int] = {}
+        for job_id in {report.job_id for report in reports}:
+            history = await self._histories.state(codec.history_stream(job_id))
+            newest[job_id] = history.newest_generation
+        together: dict[CheckpointId, list[ReportShards]] = {}
+        for report in reports:
+            known = replace(report, newest_generation=newest[report.job_id])
+            together.setdefault(_which(report), []).append(known)
+        checkpoints = {}
+        for which, known_reports in together.items():
+            command = TakeReports(
+                job_id=which.job_id,
+                step=which.step,
+                generation=which.generation,
+                reports=tuple(known_reports),
+            )
+            checkpoints[which] = (await self._checkpoints.handle(command)).state
+        return _Taken(checkpoints=checkpoints, newest_generations=newest)
+
     async def _submitted(self, event: JobSubmitted, consumed: Consumed) -> None:
         try:
             spec = parse_spec_json(event.spec_json)
@@ -132,3 +195,7 @@ class Registry:
             job_id=event.job_id, generation=event.generation, at_ms=event.at_ms
         )
         await self._histories.handle(command, consumed=consumed)
+
+
+def _which(report: ReportShards) -> CheckpointId:
+    return CheckpointId(job_id=report.job_id, step=report.step, generation=report.generation)

@@ -24,10 +24,14 @@ from everstep.checkpoint_registry.events import (
     Shard,
     ShardsRefused,
     ShardsStored,
+    SourceDistrusted,
 )
 from everstep.checkpoint_registry.lineage import Lineage, Restart, lineage_of
 from everstep.core.placement import Layout
 
+# Bad copies are rare; a thousand means that a store is broken, and its checkpoints then are refused
+# one after the other anyway.
+DISTRUSTED_MAX: Final = 1_000
 KEEP_LAST_DEFAULT: Final = 3  # as core.spec.CheckpointSpec; until the job's spec is known
 
 
@@ -108,6 +112,7 @@ class History:
     layout: Layout | None = None
     newest_generation: int = 0
     lineage: Lineage = field(default_factory=Lineage)
+    distrusted: tuple[SourceDistrusted, ...] = ()
     plan: RestoreLaidOut | None = None
     passed_over: tuple[str, ...] = ()
 
@@ -120,6 +125,9 @@ def evolve_history(history: History, event: HistoryEvent) -> History:
         case GenerationNoted():
             newest = max(history.newest_generation, event.generation)
             return replace(history, newest_generation=newest)
+        case SourceDistrusted():
+            known = (*history.distrusted, event)
+            return replace(history, distrusted=known[-DISTRUSTED_MAX:])
         case RestoreLaidOut():
             return replace(history, plan=event)
         case RestorePlanned():
