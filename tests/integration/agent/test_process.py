@@ -9,12 +9,17 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from tests.integration.agent.harness import ROOT, Plane, hosts_on, own, spec_json, start_all
+from tests.integration.agent.harness import ROOT, Plane, hosts_on, own, spec_json, start_all, stored
 from tests.waiting import until
 
 from everstep.agent.processes import is_running
 from everstep.bus.nats import NatsBus
 from everstep.core.errors import EverstepError
+from everstep.core.system import RandomIds
+from everstep.local.bundled_nats import nats_url as nats_url_of
+from everstep.local.bundled_nats import prepare_nats
+from everstep.local.server_command import free_ports
+from everstep.local.servers import RunningServer
 from everstep.objectstore.memory import MemoryObjects
 from everstep.wire.v1.agents_pb2 import KILLED, RANK_EXITED, RANK_READY
 from everstep.wire.v1.common_pb2 import HostPlacement, Layout, Placement, RankRestore
@@ -30,8 +35,31 @@ async def plane(nats_url):
         yield plane
 
 
+@pytest.fixture
+async def own_nats(tmp_path):
+    """A NATS server that a test may kill, and its URL."""
+    (port,) = free_ports(1, RandomIds())
+    command = prepare_nats(tmp_path / "nats", port=port, password="p", system_password="s")
+    server = RunningServer(command, tmp_path / "nats.log")
+    await server.start()
+    yield server, nats_url_of(port, "p")
+    await server.stop()
+
+
+@pytest.fixture
+def s3(servers):
+    """Settings of the real object store."""
+    return {
+        "EVERSTEP_S3_ENDPOINT": servers.servers.s3_endpoint,
+        "EVERSTEP_S3_ACCESS_KEY": servers.servers.credentials.s3_access_key,
+        "EVERSTEP_S3_SECRET_KEY": servers.servers.credentials.s3_secret_key,
+        "EVERSTEP_S3_SECURE": "false",
+        "EVERSTEP_S3_BUCKET": "agent-test",
+    }
+
+
 @contextmanager
-def agent_process(host, nats_url):
+def agent_process(host, nats_url, **environment):
     """The host's agent as a process; killed without mercy at the end."""
     settings = host.settings
     with (settings.run_dir.parent / f"{host.host_id}.log").open("ab") as log:
@@ -46,6 +74,7 @@ def agent_process(host, nats_url):
                 "EVERSTEP_RUN_DIR": str(settings.run_dir),
                 "EVERSTEP_MEMORY_DIR": str(settings.memory_dir),
                 "EVERSTEP_NATS_URL": nats_url,
+                **environment,
             },
         )
     try:
@@ -124,8 +153,8 @@ def plane_ranks(host):
     return record.ranks
 
 
-async def test_exit_is_told_within_a_second(tmp_path, plane, nats_url):
-    """A killed rank is reported with its signal, soon after its death."""
+async def test_killed_rank_is_told_with_its_signal(tmp_path, plane, nats_url):
+    """A rank that could not speak is reported by what the kernel says."""
     async with hosts_on(tmp_path, "p1") as [host]:
         with agent_process(host, nats_url):
             await warm(plane, "p1")
@@ -148,3 +177,54 @@ async def test_sigterm_of_an_idle_host_ends_all_of_it(tmp_path, plane, nats_url)
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
             await until(lambda: not is_running(server))
+
+
+async def test_training_outlives_the_bus_and_all_is_told_later(tmp_path, own_nats):
+    """NATS is killed and a rank dies meanwhile: the other steps on, and the death is told after."""
+    server, url = own_nats
+    async with hosts_on(tmp_path, "p1") as [host], NatsBus.open(url, name="test") as bus:
+        plane = Plane(bus, MemoryObjects())
+        await bus.wait_connected()
+        await plane.listen()
+        with agent_process(host, url):
+            await warm(plane, "p1")
+            both = placement(plane, "p1")
+            both.hosts[0].ranks[:] = [0, 1]
+            both.layout.dp_shard = 2
+            await start_all(plane, both, 1, spec_json())
+            await plane.step_reached(1, 3)
+            first, second = plane_ranks(host)
+            await server.kill()
+            os.kill(second.pid, signal.SIGKILL)
+            await until(lambda: not is_running(second.pid))
+            assert is_running(first.pid)
+            before = plane.newest_step(1)
+            await server.start()
+            [end] = await until(lambda: plane.reported(RANK_EXITED))
+            assert (end.rank, end.signal) == (1, 9)
+            beats = len(plane.heartbeats)
+            await until(lambda: len(plane.heartbeats) > beats)
+            await plane.step_reached(1, before + 1)
+            await warm(plane, "p1")  # commands are answered again
+
+
+async def test_state_goes_through_the_real_object_store(tmp_path, plane, nats_url, s3):
+    """A checkpoint is uploaded by one host and restored by another, over S3."""
+    async with hosts_on(tmp_path, "p1", "p2") as [host, other]:
+        with agent_process(host, nats_url, **s3), agent_process(other, nats_url, **s3):
+            await warm(plane, "p1")
+            await warm(plane, "p2")
+            await until(lambda: {one.host_id for one in plane.joins} == {"p1", "p2"})
+            spec = spec_json(steps=8, bytes=5_000_000)
+            await start_all(plane, placement(plane, "p1"), 1, spec)
+            report = await until(lambda: plane.shards and plane.shards[0])
+            assert (report.step, [one.rank for one in report.shards]) == (8, [0])
+            restores = [RankRestore(rank=0, sources=[stored(report.shards[0])])]
+            spec = spec_json(steps=10, bytes=5_000_000)
+            await start_all(
+                plane, placement(plane, "p2"), 2, spec, restore_step=8, restores=restores
+            )
+            [ready] = await until(lambda: plane.reported(RANK_READY, 2))
+            assert (ready.source_kind, ready.restored_step) == ("object_store", 8)
+            [end] = await until(lambda: plane.reported(RANK_EXITED, 2))
+            assert end.step == 10
