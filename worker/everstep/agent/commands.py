@@ -73,20 +73,14 @@ class HostCommands:
 
     async def serve(self, bus: Bus) -> list[Subscription]:
         """Begin to answer; waits for the bus."""
-        subscriptions = []
-        for name, kind, refuse, answer in (
-            ("start", StartRanks, _refused, self.start),
-            ("stop", StopRanks, _stop_refused, self.stop),
-            ("save", SaveRanks, _refused, self.save),
-            ("restore", RestoreRanks, _refused, self.restore),
-            ("seek", SeekRanks, _refused, self.seek),
-            ("probe", ProbeHost, _probe_refused, self.probe),
-            ("steps", TellSteps, _steps_refused, self.tell_steps),
-        ):
-            subject = host_subject(self._facts.host_id, f"cmd.{name}")
-            reply = _decoding(name, kind, refuse, answer)  # type: ignore[arg-type]  # each row fits itself
-            subscriptions.append(await bus.serve(subject, reply))
-        return subscriptions
+        return [
+            await self._serve(bus, "start", StartRanks, self.start, _refused),
+            await self._serve(bus, "stop", StopRanks, self.stop, _stop_refused),
+            await self._serve(bus, "save", SaveRanks, self.save, _refused),
+            await self._serve(bus, "restore", RestoreRanks, self.restore, _refused),
+            await self._serve(bus, "seek", SeekRanks, self.seek, _refused),
+            await self._serve(bus, "probe", ProbeHost, self.probe, _probe_refused),
+        ]
 
     async def start(self, command: StartRanks) -> CommandReply:
         """Fork this host's ranks; answers as soon as the forks are asked for."""
@@ -208,6 +202,27 @@ class HostCommands:
             fork_server_warm=self._forks.warm,
         )
 
+    async def _serve(
+        self,
+        bus: Bus,
+        name: str,
+        kind: type[Q],
+        answer: Callable[[Q], Awaitable[CommandReply | StopRanksReply | ProbeHostReply]],
+        refuse: Callable[[str, str], ProtoMessage],
+    ) -> Subscription:
+        async def reply(message: Message) -> bytes:
+            try:
+                command = kind.FromString(message.data)
+            except DecodeError as error:
+                return refuse("invalid_command", f"cmd.{name}: {error}").SerializeToString()
+            answered = await answer(command)
+            outcome = answered.outcome
+            if not outcome.accepted:
+                log.warning("cmd.%s refused: %s: %s", name, outcome.why, outcome.detail)
+            return answered.SerializeToString()
+
+        return await bus.serve(host_subject(self._facts.host_id, f"cmd.{name}"), reply)
+
     def _held(self, job_id: str) -> list[HeldSnapshot]:
         return [held_message(one) for one in self._memory.held(job_id)]
 
@@ -229,27 +244,6 @@ class HostCommands:
             f"{self._facts.host_id} is at generation {lowest} of job {job_id}; "
             f"got generation {generation}",
         )
-
-
-def _decoding(
-    name: str,
-    kind: type[Q],
-    refuse: Callable[[str, str], ProtoMessage],
-    answer: Callable[[Q], Awaitable[ProtoMessage]],
-) -> Callable[[Message], Awaitable[bytes]]:
-    async def reply(message: Message) -> bytes:
-        try:
-            command = kind.FromString(message.data)
-        except DecodeError as error:
-            refusal = refuse("invalid_command", f"cmd.{name}: {error}")
-            return refusal.SerializeToString()
-        answered = await answer(command)
-        outcome: Outcome = answered.outcome  # type: ignore[attr-defined]  # every reply has one
-        if not outcome.accepted:
-            log.warning("cmd.%s refused: %s: %s", name, outcome.why, outcome.detail)
-        return answered.SerializeToString()
-
-    return reply
 
 
 def _refused(why: str, detail: str) -> CommandReply:

@@ -80,7 +80,7 @@ class Reports:
                 await bus.publish_durable(self._subject, data, message_id=report_id)
             except EverstepError as error:
                 if not error.retryable:
-                    log.error("report %s cannot be told: %s", report_id, error)  # noqa: TRY400 - no fault of ours to trace
+                    log.warning("report %s cannot be told: %s", report_id, error)
                     return
                 log.info("report %s waits: %s", report_id, error)
                 await asyncio.sleep(RETRY_S)
