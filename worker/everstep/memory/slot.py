@@ -30,6 +30,7 @@ from everstep.core.errors import CorruptData
 MAGIC: Final = b"EVERSLOT"
 FORMAT_VERSION: Final = 1
 PREAMBLE_BYTES: Final = 64
+CHECKSUM_CHARS: Final = 32  # xxh3-128 in hex
 ALIGNMENT_BYTES: Final = 64  # a cache line; every dtype's alignment divides it
 
 _PREAMBLE: Final = struct.Struct("<8sIIqqQQQ8x")
@@ -80,7 +81,7 @@ class Entry:
     shape: tuple[int, ...]
     offset: int
     bytes: int
-    checksum: str  # xxh3-128, hex
+    checksum: str  # xxh3-128, hex; the last field, because SlotWriter changes it in place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

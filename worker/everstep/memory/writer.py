@@ -14,16 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import xxhash
 
 from everstep.core.errors import Unavailable
 from everstep.memory.slot import (
     ALIGNMENT_BYTES,
+    CHECKSUM_CHARS,
     PREAMBLE_BYTES,
     VALID_OFFSET,
     Entry,
     Preamble,
-    SlotHeader,
     StoredObject,
     checksum_of,
     header_encoder,
@@ -54,7 +55,7 @@ class Owner:
 
 
 def plan_entries(specs: Sequence[TensorSpec]) -> tuple[tuple[Entry, ...], int]:
-    """Give each tensor its place; returns the entries (checksums empty) and the payload bytes."""
+    """Give each tensor its place; returns the entries (checksums zero) and the payload bytes."""
     entries: list[Entry] = []
     offset = PREAMBLE_BYTES
     for spec in specs:
@@ -65,7 +66,7 @@ def plan_entries(specs: Sequence[TensorSpec]) -> tuple[tuple[Entry, ...], int]:
                 shape=spec.shape,
                 offset=offset,
                 bytes=spec.bytes,
-                checksum="",
+                checksum="0" * CHECKSUM_CHARS,
             )
         )
         offset += -(-spec.bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
@@ -89,7 +90,7 @@ class SlotWriter:
     def __init__(self, path: Path, owner: Owner, specs: Sequence[TensorSpec]) -> None:
         self.path = path
         self._owner = owner
-        self._entries, self._payload_bytes = plan_entries(specs)
+        entries, self._payload_bytes = plan_entries(specs)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         size = PREAMBLE_BYTES + self._payload_bytes
@@ -98,10 +99,11 @@ class SlotWriter:
         self._map = mmap.mmap(self._descriptor, size, flags=flags)
         self._view = memoryview(self._map)
         self.buffers: dict[str, memoryview] = {
-            entry.name: self._view[entry.offset : entry.offset + entry.bytes]
-            for entry in self._entries
+            entry.name: self._view[entry.offset : entry.offset + entry.bytes] for entry in entries
         }
-        assert len(self.buffers) == len(self._entries), "two tensors have the same name"
+        assert len(self.buffers) == len(entries), "two tensors have the same name"
+        self._encoded_entries, places = _encode_entries(entries)
+        self._checksum_places = list(zip(self.buffers.values(), places, strict=True))
 
     def begin(self) -> None:
         """Take the valid flag away: from here on the old snapshot is gone."""
@@ -109,7 +111,7 @@ class SlotWriter:
 
     def commit(
         self, *, step: int, data_state: dict[str, Any], objects: Mapping[str, bytes]
-    ) -> SlotHeader:
+    ) -> None:
         """Checksum what lies in the buffers, write the header, and make the snapshot valid.
 
         Args:
@@ -117,29 +119,19 @@ class SlotWriter:
             data_state: the loader's position, as JSON-like values.
             objects: msgpack bytes by name.
         """
-        header = SlotHeader(
-            job_id=self._owner.job_id,
-            rank=self._owner.rank,
-            world_size=self._owner.world_size,
-            step=step,
-            generation=self._owner.generation,
-            data_state=data_state,
-            entries=tuple(
-                Entry(
-                    name=entry.name,
-                    dtype=entry.dtype,
-                    shape=entry.shape,
-                    offset=entry.offset,
-                    bytes=entry.bytes,
-                    checksum=xxhash.xxh3_128_hexdigest(self.buffers[entry.name]),
-                )
-                for entry in self._entries
-            ),
-            objects={
+        header = {  # the fields of SlotHeader
+            "job_id": self._owner.job_id,
+            "rank": self._owner.rank,
+            "world_size": self._owner.world_size,
+            "step": step,
+            "generation": self._owner.generation,
+            "data_state": data_state,
+            "entries": msgspec.Raw(self._checksummed_entries()),
+            "objects": {
                 name: StoredObject(data=data, checksum=checksum_of(data))
                 for name, data in objects.items()
             },
-        )
+        }
         data = header_encoder.encode(header)
         os.pwrite(self._descriptor, data, PREAMBLE_BYTES + self._payload_bytes)
         preamble = Preamble(
@@ -152,7 +144,13 @@ class SlotWriter:
         )
         self._view[:PREAMBLE_BYTES] = preamble.pack()
         self._view[VALID_OFFSET : VALID_OFFSET + 4] = b"\1\0\0\0"
-        return header
+
+    def _checksummed_entries(self) -> bytearray:
+        """Return the entries as msgpack; only the checksums change from one time to the next."""
+        encoded = self._encoded_entries
+        for buffer, place in self._checksum_places:
+            encoded[place : place + CHECKSUM_CHARS] = checksum_of(buffer).encode()
+        return encoded
 
     def close(self) -> None:
         """Let go of the file. Tensors made from the buffers must be gone by then."""
@@ -161,6 +159,22 @@ class SlotWriter:
         self._view.release()
         self._map.close()
         os.close(self._descriptor)
+
+
+def _encode_entries(entries: Sequence[Entry]) -> tuple[bytearray, list[int]]:
+    """Return the entries as a msgpack array, and where each one's checksum lies in it.
+
+    A snapshot a step must cost little: encoding hundreds of entries anew takes longer than hashing
+    their tensors.
+    """
+    parts = [header_encoder.encode(entry) for entry in entries]
+    encoded = bytearray(header_encoder.encode([msgspec.Raw(part) for part in parts]))
+    places: list[int] = []
+    end = len(encoded) - sum(map(len, parts))  # of the array's head
+    for part in parts:
+        end += len(part)
+        places.append(end - CHECKSUM_CHARS)  # the checksum is an entry's last field
+    return encoded, places
 
 
 def _reserve(descriptor: int, path: Path, size: int) -> None:

@@ -19,9 +19,9 @@ from torch.optim import Optimizer
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a DTensor, or the tensor itself, without autograd."""
+    """Return this rank's part of a DTensor, or the tensor itself."""
     # The attribute, because to_local() records a view in autograd and costs twenty times as much.
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor.detach()  # noqa: SLF001
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
 
 
 class Gradients:

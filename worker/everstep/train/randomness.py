@@ -7,7 +7,8 @@ undisturbed one would have drawn.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -41,8 +42,10 @@ def tensor_states(device: torch.device) -> list[tuple[str, Tensor]]:
 
 def object_states() -> dict[str, Any]:
     """Return the other states as trees."""
+    version, words, gauss = random.getstate()
+    # 625 words of 32 bits: as bytes, because this is done at every snapshot.
     return {
-        "rng.python": random.getstate(),
+        "rng.python": [version, array("I", words).tobytes(), gauss],
         "rng.numpy": np.random.get_state(legacy=True),  # noqa: NPY002 - as above
     }
 
@@ -54,12 +57,6 @@ def restore(
     torch.set_rng_state(tensor_of(TORCH_NAME))
     if device.type == "cuda":
         torch.cuda.set_rng_state(tensor_of(DEVICE_NAME), device)
-    random.setstate(_tuples(objects["rng.python"]))
+    version, words, gauss = objects["rng.python"]
+    random.setstate((version, tuple(array("I", words)), gauss))
     np.random.set_state(objects["rng.numpy"])  # noqa: NPY002 - as above
-
-
-def _tuples(value: Any) -> Any:
-    """``random.setstate`` insists on tuples all the way down."""
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return tuple(_tuples(item) for item in value)
-    return value

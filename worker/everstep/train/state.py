@@ -55,10 +55,16 @@ class TrackedState:
         self._parameter_names = {
             name: _parameter_names(optimizer, names) for name, optimizer in self.optimizers.items()
         }
+        self._extra_states = [
+            (f"{name}.{path}.extra_state", part)
+            for name, module in self._modules.items()
+            for path, part in _with_extra_state(module)
+        ]
+        self._layouts: dict[str, tuple[int, bytes]] = {}
 
     def signature(self) -> int:
         """Return a number that changes when tensors come into being (optimizer state)."""
-        return sum(len(state) for one in self.optimizers.values() for state in one.state.values())
+        return sum(_signature(optimizer) for optimizer in self.optimizers.values())
 
     def tensors(self) -> NamedTensors:
         """Return every tensor that keeps its place between snapshots: parameters, moments."""
@@ -89,13 +95,12 @@ class TrackedState:
             for name, value in randomness.object_states().items()
         }
         for name, optimizer in self.optimizers.items():
-            objects[name] = tree.encode(self._optimizer_tree(name, optimizer), name, tensors)
+            objects[name] = tree.encode(_options(optimizer), name, tensors)
+            objects[f"{name}.layout"] = self._layout(name, optimizer)
         for name, thing in self._objects.items():
             objects[name] = tree.encode(thing.state_dict(), name, tensors)
-        for name, module in self._modules.items():
-            for path, part in _with_extra_state(module):
-                key = f"{name}.{path}.extra_state"
-                objects[key] = tree.encode(part.get_extra_state(), key, tensors)
+        for name, part in self._extra_states:
+            objects[name] = tree.encode(part.get_extra_state(), name, tensors)
         return tensors, objects
 
     def restore(self, source: StateSource) -> None:
@@ -110,9 +115,8 @@ class TrackedState:
             self._restore_optimizer(name, optimizer, source)
         for name, thing in self._objects.items():
             thing.load_state_dict(source.tree(name))
-        for name, module in self._modules.items():
-            for path, part in _with_extra_state(module):
-                part.set_extra_state(source.tree(f"{name}.{path}.extra_state"))
+        for name, part in self._extra_states:
+            part.set_extra_state(source.tree(name))
 
     def restore_randomness(self, source: StateSource) -> None:
         """Put the random states back; the last thing before training goes on."""
@@ -138,19 +142,17 @@ class TrackedState:
                     "tensor and has no state_dict and load_state_dict"
                 )
 
-    def _optimizer_tree(self, name: str, optimizer: Optimizer) -> dict[str, Any]:
+    def _layout(self, name: str, optimizer: Optimizer) -> bytes:
+        """Return the names of the parameters and what state each has, encoded.
+
+        It is the same at every snapshot, and encoded again only when states come into being or
+        hold plain numbers, which may change.
+        """
+        signature = _signature(optimizer)
+        kept = self._layouts.get(name)
+        if kept is not None and kept[0] == signature:
+            return kept[1]
         names = self._parameter_names[name]
-        groups = []
-        start = 0
-        for group in optimizer.param_groups:
-            stop = start + len(group["params"])
-            groups.append(
-                {
-                    "parameters": [parameter_name for _, parameter_name in names[start:stop]],
-                    "options": {key: item for key, item in group.items() if key != "params"},
-                }
-            )
-            start = stop
         states = {
             parameter_name: {
                 key: _described(item, parameter) for key, item in optimizer.state[parameter].items()
@@ -158,25 +160,33 @@ class TrackedState:
             for parameter, parameter_name in names
             if parameter in optimizer.state
         }
-        return {"groups": groups, "states": states}
+        layout = {
+            "parameters": [parameter_name for _, parameter_name in names],
+            "group_sizes": [len(group["params"]) for group in optimizer.param_groups],
+            "states": states,
+        }
+        encoded = tree.encode(layout, name, [])
+        if all(_is_description(item) for state in states.values() for item in state.values()):
+            self._layouts[name] = (signature, encoded)
+        return encoded
 
     def _restore_optimizer(self, name: str, optimizer: Optimizer, source: StateSource) -> None:
-        kept = source.tree(name)
+        layout = source.tree(f"{name}.layout")
         names = self._parameter_names[name]
         mine = [parameter_name for _, parameter_name in names]
-        theirs = [one for group in kept["groups"] for one in group["parameters"]]
-        if mine != theirs or len(kept["groups"]) != len(optimizer.param_groups):
+        sizes = [len(group["params"]) for group in optimizer.param_groups]
+        if (mine, sizes) != (layout["parameters"], layout["group_sizes"]):
             raise RestoreFailedError(
-                f"{name}: the snapshot was taken with {len(theirs)} parameters in "
-                f"{len(kept['groups'])} groups, this one has {len(mine)} in "
-                f"{len(optimizer.param_groups)}, or their names or order differ"
+                f"{name}: the snapshot was taken with {len(layout['parameters'])} parameters in "
+                f"groups of {layout['group_sizes']}, this one has {len(mine)} in groups of "
+                f"{sizes}, or their names or order differ"
             )
-        for group, kept_group in zip(optimizer.param_groups, kept["groups"], strict=True):
-            group.update(kept_group["options"])
+        for group, options in zip(optimizer.param_groups, source.tree(name), strict=True):
+            group.update(options)
         for parameter, parameter_name in names:
             state: dict[str, Any] = {}
-            for key, item in kept["states"].get(parameter_name, {}).items():
-                if not (isinstance(item, dict) and "kind" in item):
+            for key, item in layout["states"].get(parameter_name, {}).items():
+                if not _is_description(item):
                     state[key] = item
                     continue
                 tensor = _created(item, parameter)
@@ -226,6 +236,22 @@ def _parameter_names(optimizer: Optimizer, names: Mapping[int, str]) -> list[tup
         name = names.get(id(parameter), f"parameter.{len(found)}")
         found.append((parameter, name.partition(".")[2]))
     return found
+
+
+def _signature(optimizer: Optimizer) -> int:
+    return sum(len(state) for state in optimizer.state.values())
+
+
+def _options(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """Return the groups without their parameters: rates, decays."""
+    return [
+        {key: item for key, item in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ]
+
+
+def _is_description(item: Any) -> bool:
+    return isinstance(item, dict) and "kind" in item
 
 
 def _described(item: Any, parameter: Tensor) -> Any:
