@@ -3,7 +3,13 @@ from __future__ import annotations
 import pytest
 from tests.unit.host_inventory.fleet import FLEET_SPEC, after, fleet_of, join, joined, place
 
-from everstep.host_inventory.commands import CordonHost, CountErrors, LeaveHost, UncordonHost
+from everstep.host_inventory.commands import (
+    CordonHost,
+    CountErrors,
+    JoinHosts,
+    LeaveHost,
+    UncordonHost,
+)
 from everstep.host_inventory.decider import HEARD_RECENTLY_MS
 from everstep.host_inventory.events import (
     HostCordoned,
@@ -76,6 +82,16 @@ def test_join_older_than_the_newest_is_refused():
     """A delayed message of the previous agent must not bring its facts back."""
     given = after(ONE, join("h1", epoch="e2", at_ms=30))
     given.when(join("h1", epoch="e1", at_ms=29)).then_rejected("stale_join")
+
+
+def test_joins_that_arrive_together_are_decided_one_after_the_other():
+    """Whoever is refused is left out, and refused when it asks again."""
+    bad = join("h2", chips=0)
+    together = JoinHosts(joins=(join("h1"), bad, join("h1", at_ms=9), join("h3")))
+    FLEET_SPEC.when(together).then(joined(join("h1")), joined(join("h3")))
+    given = after(FLEET_SPEC, together)
+    given.when(together).then()
+    given.when(bad).then_rejected("bad_chips")
 
 
 def test_cordon_takes_a_host_out_once():
