@@ -26,8 +26,9 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StorageType, S
 
 from everstep.bus.guard import Failed, attempt
 from everstep.bus.streams import DUPLICATE_WINDOW_S, MAX_AGE_S, STREAMS, stream_of
+from everstep.bus.subscribed import message_of
 from everstep.bus.tracing import incoming
-from everstep.core.ports import Message, Receive
+from everstep.core.ports import Receive
 
 # How long a killed instance's message waits for the next one: recovery waits with it. Handlers that
 # take longer say so (below), so it may be short; a duplicate does no harm.
@@ -137,7 +138,7 @@ class DurableConsumer:
 
     async def _handle(self, raw: Msg) -> None:
         """Hand a message over until it is done with, then acknowledge it."""
-        message = Message(subject=raw.subject, data=raw.data, headers=raw.headers or {})
+        message = message_of(raw)
         self.pending = raw.metadata.num_pending
         working = asyncio.create_task(self._say_working(raw))
         pause_s = RETRY_MIN_S

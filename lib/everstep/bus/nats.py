@@ -19,15 +19,15 @@ import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription as NatsSubscription
 
 from everstep.bus.durable import DurableConsumer, ensure_streams
 from everstep.bus.failures import failure, failure_in
 from everstep.bus.guard import Failed, attempt
 from everstep.bus.streams import stream_of
+from everstep.bus.subscribed import Subscribed, message_of
 from everstep.bus.tracing import incoming, outgoing
 from everstep.core.errors import InvalidInput, NoResponders, Unavailable
-from everstep.core.ports import Message, Receive, Reply, Subscription
+from everstep.core.ports import Receive, Reply, Subscription
 
 RECONNECT_WAIT_S: Final = 0.25  # a restarted server is found again within a recovery's budget
 CONNECT_TIMEOUT_S: Final = 2.0
@@ -56,7 +56,7 @@ class NatsBus:
         self._ready = asyncio.Event()
         self._last_error = ""
         self._closing = False
-        self._subscribed: set[_Subscribed] = set()
+        self._subscribed: set[Subscribed] = set()
         self._consumers: set[DurableConsumer] = set()
 
     @classmethod
@@ -100,7 +100,7 @@ class NatsBus:
         """Deliver each message to ``receive``, one after the other."""
 
         async def deliver(raw: Msg) -> None:
-            message = _message(raw)
+            message = message_of(raw)
             with incoming("receive", message.subject, message.headers):
                 await attempt(receive(message), _log, f"receiver of {message.subject}")
 
@@ -115,7 +115,7 @@ class NatsBus:
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
         """Ask and wait for one answer. Raises NoResponders, Unavailable."""
-        answer = _message(await self._request(subject, data, timeout_s, outgoing(headers)))
+        answer = message_of(await self._request(subject, data, timeout_s, outgoing(headers)))
         error = failure_in(subject, answer.headers, answer.data)
         if error is not None:
             raise error
@@ -127,7 +127,7 @@ class NatsBus:
         in_work: set[asyncio.Task[None]] = set()
 
         async def answer(raw: Msg) -> None:
-            message = _message(raw)
+            message = message_of(raw)
             with incoming("serve", message.subject, message.headers):
                 result = await attempt(reply(message), _log, f"handler of {message.subject}")
             if not isinstance(result, Failed) and len(result) > self._client.max_payload:
@@ -204,7 +204,7 @@ class NatsBus:
     ) -> Subscription:
         await self._connected.wait()
         raw = await self._client.subscribe(subject, queue=queue, cb=deliver)
-        subscribed = _Subscribed(raw, in_work if in_work is not None else set())
+        subscribed = Subscribed(raw, in_work if in_work is not None else set())
         self._subscribed.add(subscribed)
         await self._settle()
         return subscribed
@@ -277,27 +277,6 @@ class NatsBus:
             await self._settle()
         if self._connected.is_set():
             await self._client.close()
-
-
-class _Subscribed:
-    """A running plain subscription."""
-
-    def __init__(self, raw: NatsSubscription, in_work: set[asyncio.Task[None]]) -> None:
-        self._raw: NatsSubscription | None = raw
-        self._in_work = in_work
-
-    async def close(self) -> None:
-        """Stop delivering; what is in work is finished."""
-        if self._raw is not None:
-            with contextlib.suppress(nats.errors.Error):
-                await self._raw.unsubscribe()
-            self._raw = None
-        if self._in_work:
-            await asyncio.wait(set(self._in_work))
-
-
-def _message(raw: Msg) -> Message:
-    return Message(subject=raw.subject, data=raw.data, headers=raw.headers or {})
 
 
 def _too_large(subject: str, data: bytes) -> InvalidInput:

@@ -24,15 +24,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from everstep.core.ports import Consumed, NewEvent, Projection, StoredEvent
 from everstep.core.system import Clock
-from everstep.eventstore import database, tables
-from everstep.eventstore.memory import conflict, retried
+from everstep.eventstore import database, statements, tables
+from everstep.eventstore.memory import conflict
 from everstep.eventstore.migrations import migrate
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -123,24 +123,28 @@ class PostgresStore:
         """
         try:
             async with database.transaction(self.engine) as connection:
-                if consumed is not None and not await _mark_consumed(connection, consumed):
-                    return await _known(connection, stream, events)
+                if consumed is not None and not await statements.mark_consumed(
+                    connection, consumed
+                ):
+                    return await statements.known_events(connection, stream, events)
                 await self._take_turns(connection)
-                version = await _version(connection, stream)
-                if version != expected_version:
-                    known = await _known(connection, stream, events)
-                    if known:
-                        return known
-                    raise conflict(stream, expected_version, version)
-                return await self._insert(connection, stream, version, events)
+                stored = await statements.insert(
+                    connection, stream, expected_version, events, now_ms=self._clock.now_ms()
+                )
+                if not stored:
+                    return await statements.explain(connection, stream, expected_version, events)
+                for event in stored:
+                    for projection in self._projections:
+                        await projection.apply(connection, event)
+                return stored
         except IntegrityError as error:
-            if not _is_ours(error):
+            if not statements.is_ours(error):
                 raise  # a projection's own constraint: a bug, not a race
             async with self.reading() as connection:
-                known = await _known(connection, stream, events)
+                known = await statements.known_events(connection, stream, events)
                 if known:
                     return known
-                version = await _version(connection, stream)
+                version = await statements.current_version(connection, stream)
             raise conflict(stream, expected_version, version) from error
 
     async def read_all(self, *, after_position: int, limit: int) -> list[StoredEvent]:
@@ -185,70 +189,3 @@ class PostgresStore:
         )
         async with database.transaction(self.engine) as connection:
             await connection.execute(forward)
-
-    async def _insert(
-        self,
-        connection: AsyncConnection,
-        stream: str,
-        version: int,
-        events: Sequence[NewEvent],
-    ) -> list[StoredEvent]:
-        if not events:
-            return []
-        recorded_at = tables.timestamp(self._clock.now_ms())
-        rows = [
-            {
-                "stream": stream,
-                "version": version + index,
-                "event_id": event.event_id,
-                "type": event.type,
-                "data": event.data,
-                "metadata": event.metadata,
-                "recorded_at": recorded_at,
-            }
-            for index, event in enumerate(events, start=1)
-        ]
-        statement = insert(tables.events).returning(tables.events, sort_by_parameter_order=True)
-        stored = [tables.stored_event(row) for row in await connection.execute(statement, rows)]
-        for event in stored:
-            for projection in self._projections:
-                await projection.apply(connection, event)
-        return stored
-
-
-def _is_ours(error: IntegrityError) -> bool:
-    cause = error.orig.__cause__ if error.orig is not None else None
-    return getattr(cause, "table_name", None) == tables.events.name
-
-
-async def _version(connection: AsyncConnection, stream: str) -> int:
-    query = select(func.max(tables.events.c.version)).where(tables.events.c.stream == stream)
-    return (await connection.execute(query)).scalar_one_or_none() or 0
-
-
-async def _known(
-    connection: AsyncConnection, stream: str, events: Sequence[NewEvent]
-) -> list[StoredEvent]:
-    """Return what an earlier append of the same ids stored; nothing if there was none."""
-    if not events:
-        return []
-    query = (
-        select(tables.events)
-        .where(tables.events.c.event_id.in_([event.event_id for event in events]))
-        .order_by(tables.events.c.position)
-    )
-    known = [tables.stored_event(row) for row in await connection.execute(query)]
-    return retried(stream, events, known) if known else []
-
-
-async def _mark_consumed(connection: AsyncConnection, consumed: Consumed) -> bool:
-    """Record the position and lock its row; say whether it is new."""
-    row = upsert(tables.consumed).values(
-        consumer=consumed.consumer, source=consumed.source, position=consumed.position
-    )
-    forward = row.on_conflict_do_update(
-        index_elements=["consumer", "source"],
-        set_={"position": row.excluded.position},
-        where=tables.consumed.c.position < row.excluded.position,
-    ).returning(tables.consumed.c.position)
-    return (await connection.execute(forward)).scalar_one_or_none() is not None

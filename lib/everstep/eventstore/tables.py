@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, DateTime, MetaData, Row, Table, Text
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import BigInteger, Column, DateTime, MetaData, Row, Table, Text, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from everstep.core.ports import StoredEvent
 
@@ -38,6 +38,29 @@ cursors: Final = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("position", BigInteger, nullable=False),
+)
+
+# Checks the version and takes the positions in one round trip, while the append lock is held. Rows
+# are inserted in the order of ``order by``, so positions grow with versions.
+INSERT: Final = text(
+    """
+    insert into events (stream, version, event_id, type, data, metadata, recorded_at)
+    select :stream, :version + new.index, new.event_id, new.type, new.data, new.metadata,
+           :recorded_at
+      from unnest(:event_ids, :types, :data, :metadata)
+           with ordinality as new (event_id, type, data, metadata, index)
+     where :version = (select coalesce(max(version), 0) from events where stream = :stream)
+     order by new.index
+    returning position, version
+    """
+).bindparams(
+    bindparam("stream", type_=Text),
+    bindparam("version", type_=BigInteger),
+    bindparam("event_ids", type_=ARRAY(Text)),
+    bindparam("types", type_=ARRAY(Text)),
+    bindparam("data", type_=ARRAY(JSONB)),
+    bindparam("metadata", type_=ARRAY(JSONB)),
+    bindparam("recorded_at", type_=DateTime(timezone=True)),
 )
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
