@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,22 +36,18 @@ class Batch:
         position: of the global batch in the stream.
         samples: sample numbers, micro-batch after micro-batch.
         micro_batches: how many equal micro-batches the samples make up.
-        inputs: token ids, (samples, sequence_tokens), for token shards.
-        targets: the same one token further on, for token shards.
-        data: the collated samples, for other datasets.
+        inputs: token ids, (samples, sequence_tokens); of other datasets the first of a pair, or
+            whatever they give.
+        targets: the same one token further on; of other datasets the second of a pair, or None.
+        token_count: tokens trained on in this share; of other datasets its samples.
     """
 
     position: int
     samples: tuple[int, ...]
     micro_batches: int
-    inputs: Tensor
-    targets: Tensor
-    data: Any = None
-
-    @property
-    def token_count(self) -> int:
-        """Tokens trained on in this share."""
-        return self.inputs.numel()
+    inputs: Any
+    targets: Any
+    token_count: int
 
 
 class BatchSource:
@@ -99,24 +94,24 @@ class BatchSource:
         share = self.plan.share(position, self._group, self._groups)
         samples = tuple(sample for micro in share for sample in micro)
         if self._shards is not None:
+            # One row a sample; the last token of a row is only a target.
             rows = torch.from_numpy(self._shards.read(samples, self._spec.sequence_tokens))
             rows = rows.to(self._device)
             inputs, targets = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
-            return Batch(
-                position=position,
-                samples=samples,
-                micro_batches=len(share),
-                inputs=inputs,
-                targets=targets,
-            )
-        data = self._collated(samples)
+            pair: tuple[Any, Any] = (inputs, targets)
+            token_count = inputs.numel()
+        else:
+            data = self._collated(samples)
+            is_pair = isinstance(data, list | tuple) and len(data) == 2
+            pair = (data[0], data[1]) if is_pair else (data, None)
+            token_count = len(samples)
         return Batch(
             position=position,
             samples=samples,
             micro_batches=len(share),
-            inputs=data[0] if isinstance(data, Sequence) else data,
-            targets=data[1] if isinstance(data, Sequence) else data,
-            data=data,
+            inputs=pair[0],
+            targets=pair[1],
+            token_count=token_count,
         )
 
     def _collated(self, samples: tuple[int, ...]) -> Any:

@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 def local_part(tensor: Tensor) -> Tensor:
     """Return this rank's part of a DTensor, or the tensor itself."""
     # The attribute, because to_local() records a view in autograd and costs twenty times as much.
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001 - as the comment says
 
 
 class Gradients:
@@ -90,6 +90,6 @@ def _is_owned(parameter: Tensor, stage: list[int]) -> bool:
     if first not in mesh.mesh.flatten().tolist():
         return False
     return all(
-        place == 0 or placement.is_shard() or "Shard" in type(placement).__name__
+        place == 0 or not placement.is_replicate()
         for place, placement in zip(coordinate, parameter.placements, strict=True)
     )
