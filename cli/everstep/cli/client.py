@@ -105,6 +105,12 @@ class Client:
             self._ask(MONITOR, "GET", f"/v1/jobs/{job_id}/metrics", params=params)["points"]
         )
 
+    def refused_sources(self, job_id: str) -> list[Json]:
+        """Return copies of the job's state that could not be used, oldest first."""
+        answer = self._ask(MONITOR, "GET", f"/v1/jobs/{job_id}/refused-sources")
+        found: list[Json] = answer["refused_sources"]
+        return found
+
     def goodput(self, job_id: str) -> Json:
         """Return ``wall_ms`` and ``causes``."""
         return self._ask(MONITOR, "GET", f"/v1/jobs/{job_id}/goodput")

@@ -7,7 +7,8 @@ import json
 import secrets
 import sysconfig
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -23,7 +24,7 @@ from everstep.cli.live import LineView
 from everstep.cli.options import register, session_of
 from everstep.cli.output import OUT, ranges
 from everstep.cli.progress import UpProgress
-from everstep.core.errors import EverstepError, Unavailable
+from everstep.core.errors import Unavailable
 from everstep.local import launch
 from everstep.local.state import SERVICES, Stack, StatePaths
 
@@ -57,27 +58,39 @@ def demo(
     chosen = seed if seed >= 0 else secrets.randbelow(demo_plan.SEED_MAX)
     plan = demo_plan.draw(chosen, steps)
     OUT.print(f"seed {plan.seed}: a host dies at step {plan.kill_step} of {plan.steps}")
+    target = paths.root / "report.json"
+    target.unlink(missing_ok=True)
     launch.down(paths, wipe=True)  # whatever an earlier demo has left
-    try:
+    with _taken_down_afterwards(paths, keep=keep):
         report = _perform(paths, plan, started_s)
-    except (EverstepError, KeyboardInterrupt):
-        launch.down(paths, wipe=False)
-        OUT.print(f"the logs are in {paths.logs}", markup=False)
-        raise
-    (paths.root / "report.json").write_text(json.dumps(report, indent=2) + "\n")
-    if keep:
-        OUT.print(f"the stack is still up: everstep --state {paths.root} status", markup=False)
-    else:
-        launch.down(paths, wipe=bool(report["ok"]))
+        target.write_text(json.dumps(report, indent=2) + "\n")
     for line in report_lines(report):
         OUT.print(line, markup=False)
-    OUT.print(f"report: {paths.root / 'report.json'} ({report['wall_s']:.0f} s)", markup=False)
+    OUT.print(f"report: {target} ({report['wall_s']:.0f} s)", markup=False)
+    if not report["ok"]:
+        OUT.print(f"logs: {paths.logs}", markup=False)
+    if keep:
+        OUT.print(f"the stack is still up: everstep --state {paths.root} status", markup=False)
     raise typer.Exit(0 if report["ok"] else 1)
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     register(app, demo)
+
+
+@contextmanager
+def _taken_down_afterwards(paths: StatePaths, *, keep: bool) -> Iterator[None]:
+    """End the stack whatever happens, unless it is to be kept and all went well; logs stay."""
+    done = False
+    try:
+        yield
+        done = True
+    finally:
+        if not (keep and done):
+            launch.down(paths, wipe=False)
+        if not done:
+            OUT.print(f"the demo was cut short; logs: {paths.logs}", markup=False)
 
 
 def _perform(paths: StatePaths, plan: DemoPlan, started_s: float) -> dict[str, Any]:

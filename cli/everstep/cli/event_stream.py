@@ -110,8 +110,12 @@ def concerns(envelope: EventEnvelope, *, service: str, job_id: str) -> bool:
 def event_line(envelope: EventEnvelope) -> str:
     """Return an event as a person reads it."""
     kind = envelope.WhichOneof("payload")
-    fields = to_builtins(getattr(envelope, kind)) if kind is not None else {}
-    told = [f"{name}={_short(value)}" for name, value in fields.items() if _worth(name, value)]
+    told = []
+    if kind is not None:
+        payload = getattr(envelope, kind)
+        values = to_builtins(payload)
+        names = [field.name for field in payload.DESCRIPTOR.fields]  # the contract's own order
+        told = [f"{n}={_short(values[n])}" for n in names if _worth(n, values.get(n))]
     name = envelope.type.partition(".")[0]
     when = clock_time(envelope.recorded_at_ms)
     millis = f"{envelope.recorded_at_ms % 1000:03d}"
@@ -127,7 +131,7 @@ def _print(envelope: EventEnvelope, *, as_json: bool) -> None:
 
 
 def _worth(name: str, value: Any) -> bool:
-    return name not in HIDDEN and value not in ("", [], "-1", None)
+    return name not in HIDDEN and value not in ("", [], {}, "-1", None)
 
 
 def _short(value: Any) -> str:

@@ -37,7 +37,7 @@ def hosts(context: typer.Context, as_json: JsonFlag = False) -> None:
             host.get("job_id", ""),
             host.get("pod", ""),
             host.get("chips", ""),
-            host.get("reason") or host.get("cordon_reason") or "",
+            host.get("cordon_reason", ""),
         ]
         for host in found
     ]

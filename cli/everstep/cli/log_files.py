@@ -22,7 +22,8 @@ def all_logs(paths: StatePaths) -> list[Path]:
 def find(paths: StatePaths, name: str) -> Path:
     """Return the log that ``name`` means.
 
-    A process's name, or the end of a path that ``everstep logs`` lists.
+    A process's name, ``JOB/RANK`` for a rank's newest, or the end of a path that ``everstep logs``
+    lists.
 
     Raises:
         NotFoundError: none or several fit.
@@ -30,6 +31,12 @@ def find(paths: StatePaths, name: str) -> Path:
     direct = paths.log(name.replace("-", "_"))
     if direct.exists():
         return direct
+    job, _, rank = name.rpartition("/")
+    if rank.isdecimal():
+        of_rank = (paths.root / "hosts").glob(f"*/logs/{job}/gen-*/rank-{rank}.log")
+        newest = max(of_rank, key=lambda path: path.stat().st_mtime_ns, default=None)
+        if newest is not None:
+            return newest
     fits = [path for path in all_logs(paths) if _ends_like(path, name)]
     if len(fits) == 1:
         return fits[0]

@@ -119,6 +119,7 @@ def logs(
       everstep logs
       everstep logs controller -f
       everstep logs h2 -n 200
+      everstep logs demo-4f21ac/3
     """
     session = session_of(context)
     if not name:
@@ -206,7 +207,7 @@ def start_host(context: typer.Context, name: str, as_json: JsonFlag = False) -> 
     if not is_valid_id(name):
         raise InvalidInput(f"{name!r} is no host name: letters, digits, '-' and '_', 64 at most")
     done = _order(context, {"command": "start", "what": "host", "name": name}, timeout_s=120.0)
-    _say(done, as_json, f"host {name} is up")
+    _say(done, as_json, f"host {name} is up{_held_out(context, name)}")
 
 
 def start_service(context: typer.Context, name: str, as_json: JsonFlag = False) -> None:
@@ -233,6 +234,16 @@ def add_to(app: typer.Typer) -> None:
 
 def _order(context: typer.Context, request: dict[str, Any], *, timeout_s: float = 30.0) -> Any:
     return launch.order(session_of(context).paths, request, timeout_s=timeout_s)
+
+
+def _held_out(context: typer.Context, name: str) -> str:
+    """Say so if the inventory still keeps a host from work."""
+    with session_of(context).client() as client:
+        host = next((one for one in client.hosts() if one["host_id"] == name), None)
+    if host is None or host["state"] != "cordoned":
+        return ""
+    why = host.get("cordon_reason") or "unspecified"
+    return f", but cordoned ({why}): `everstep hosts uncordon {name}` lets it be used again"
 
 
 def _say(done: Any, as_json: bool, sentence: str) -> None:

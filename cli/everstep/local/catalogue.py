@@ -17,6 +17,7 @@ from typing import Final
 import httpx
 
 from everstep.core.errors import Unavailable
+from everstep.local import processes
 from everstep.local.blueprints import Blueprint
 from everstep.local.hosts import memory_dir
 from everstep.local.processes import HOST_VARIABLE, STACK_VARIABLE
@@ -160,10 +161,11 @@ class LocalCatalogue:
             hosts = answer.json()["hosts"] if answer.is_success else []
         except (httpx.HTTPError, ValueError, KeyError):
             return False
+        began_ms = processes.started_ms(agent)
         return any(
             host["host_id"] == host_id
             and host["state"] != "left"
-            and (host["last_heartbeat_ms"] or 0) >= agent.started_ms
+            and (host["last_heartbeat_ms"] or 0) >= began_ms
             for host in hosts
         )
 

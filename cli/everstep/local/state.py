@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -30,11 +30,12 @@ SERVERS: Final = ("postgres", "nats", "s3")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """A process that we started; its start time tells it from a later one with the same pid."""
+    """A process that we started; when it began tells it from a later one with the same pid."""
 
     name: str
     pid: int
-    started_ms: int
+    start_ticks: int  # after boot, in the kernel's clock ticks
+    boot_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,10 @@ class HostConfig:
     power: str
     chips: int
     down: bool = False  # killed by a person; stays down until started again
+
+    def as_down(self) -> HostConfig:
+        """Return the host, killed."""
+        return replace(self, down=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,7 @@ class Unit:
     _wanted: bool = field(init=False, default=False)
     _task: asyncio.Task[None] | None = field(init=False, default=None)
     _process: asyncio.subprocess.Process | None = field(init=False, default=None)
+    _watch: asyncio.Task[None] | None = field(init=False, default=None)
     _stirred: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def start(self) -> None:
@@ -80,8 +81,13 @@ class Unit:
             self._task = asyncio.create_task(self._keep(), name=f"unit {self.name}")
 
     async def wait_ready(self) -> bool:
-        """Wait until it is ready (True), or until it died too often without ever being so."""
+        """Wait until it is ready (True), or until it died too often without ever being so.
+
+        Whatever the question for readiness raised is raised here.
+        """
         while self.state is not UnitState.READY:
+            if self._watch is not None and self._watch.done() and not self._watch.cancelled():
+                self._watch.result()
             if self.deaths.hopeless or not self._wanted:
                 return False
             await asyncio.sleep(READY_POLL_S / 2)
@@ -142,11 +148,11 @@ class Unit:
         self._move(UnitState.STARTING)
         if not self._wanted and self.record is not None:  # stopped while it was being started
             processes.send_signal([self.record], self.launch.stop_signal)
-        watch = asyncio.create_task(self._watch_ready(), name=f"ready {self.name}")
+        self._watch = asyncio.create_task(self._watch_ready(), name=f"ready {self.name}")
         try:
             code = await self._process.wait()
         finally:
-            watch.cancel()
+            self._watch.cancel()
         was_ready = self.state is UnitState.READY
         self.last_end = _describe_end(code)
         self.record = None

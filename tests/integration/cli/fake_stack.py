@@ -1,19 +1,14 @@
 """A supervisor whose stack is made of tiny programs: ``python fake_stack.py --state DIR``.
 
-The programs behave as the real ones do where the supervisor looks: pid files, a detached fork
-server with ranks that map their snapshot memory, servers with children.
+What the programs do is in ``fake_program.py``, which imports nothing and so starts at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import mmap
 import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 from everstep.core.system import SystemClock
@@ -33,7 +28,7 @@ from everstep.local.state import (
 from everstep.local.supervisor import Supervisor
 from everstep.local.unit import Launch
 
-JOB = "job-1"
+PROGRAM = str(Path(__file__).with_name("fake_program.py"))
 
 
 class FakeCatalogue:
@@ -92,7 +87,7 @@ class FakeCatalogue:
             name=name,
             kind=kind,
             launch=Launch(
-                argv=(sys.executable, __file__, "--role", str(marker), *arguments),
+                argv=(sys.executable, "-S", "-E", PROGRAM, str(marker), *arguments),
                 env={**os.environ, STACK_VARIABLE: stack.stack_id, HOST_VARIABLE: host_id},
                 cwd=self.paths.root,
                 with_children=with_children,
@@ -101,57 +96,8 @@ class FakeCatalogue:
         )
 
 
-def play(marker: Path, role: str, *arguments: str) -> None:
-    """Be one of the programs."""
-    match role:
-        case "break":
-            sys.exit("it cannot work like this")
-        case "parent":
-            subprocess.Popen([sys.executable, __file__, "--role", str(marker), "sleep"])
-        case "agent":
-            be_agent(*(Path(a) for a in arguments[:2]), first_rank=int(arguments[2]))
-    marker.write_text(str(os.getpid()))
-    while True:
-        signal.pause()
-
-
-def be_agent(run_dir: Path, memory: Path, *, first_rank: int) -> None:
-    """Write the pid file and start a detached fork server unless one lives."""
-    (run_dir / "agent.pid").write_text(f"{os.getpid()}\n")
-    if (run_dir / "fork_server.pid").exists():
-        return
-    if os.fork() == 0:
-        os.setsid()
-        be_fork_server(run_dir, memory, first_rank=first_rank)
-    while not (run_dir / "ranks").exists():
-        time.sleep(0.01)
-
-
-def be_fork_server(run_dir: Path, memory: Path, *, first_rank: int) -> None:
-    """Fork two ranks that map their memory, and stay."""
-    (run_dir / "fork_server.pid").write_text(f"{os.getpid()}\n")
-    for rank in (first_rank, first_rank + 1):
-        slot = memory / JOB / f"rank-{rank}" / "slot-0"
-        slot.parent.mkdir(parents=True)
-        slot.write_bytes(bytes(4096))
-        if os.fork() == 0:
-            with slot.open("r+b") as file:
-                held = mmap.mmap(file.fileno(), 0)
-            (run_dir / f"rank-{rank}").touch()
-            while True:
-                signal.pause()
-                held.flush()
-    while len(list(run_dir.glob("rank-*"))) < 2:
-        time.sleep(0.01)
-    (run_dir / "ranks").touch()
-    while True:
-        signal.pause()
-
-
 def main() -> None:
-    """Run the supervisor, or play a role."""
-    if sys.argv[1] == "--role":
-        play(Path(sys.argv[2]), *sys.argv[3:])
+    """Run the supervisor."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--state", type=Path, required=True)
     paths = StatePaths(root=parser.parse_args().state)

@@ -3,6 +3,7 @@ import signal
 import stat
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,9 +142,12 @@ def test_cleaning_up_spares_a_process_that_got_a_dead_ones_pid(paths):
     bring_up(paths)
     stack = load_stack(paths)
     mine = processes.record_of("me", os.getpid())
-    forged = processes.ProcessRecord(name="nats", pid=mine.pid, started_ms=mine.started_ms - 5_000)
-    assert not processes.is_alive(forged)
-    assert processes.kill_all([forged]) == []
+    for forged in (
+        replace(mine, start_ticks=mine.start_ticks - 1),
+        replace(mine, boot_id="of-another-boot"),
+    ):
+        assert not processes.is_alive(forged)
+        assert processes.kill_all([forged]) == []
     assert processes.is_alive(mine)
     assert stack is not None
 
