@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 
@@ -20,7 +21,7 @@ from tests.waiting import until
 from everstep.agent.processes import is_running
 from everstep.agent.runs import RunFiles
 from everstep.core.errors import Unavailable
-from everstep.wire.v1.agents_pb2 import KILLED, RANK_EXITED, RANK_READY
+from everstep.wire.v1.agents_pb2 import KILLED, RANK_EXITED, RANK_READY, START_FAILED
 from everstep.wire.v1.common_pb2 import RankRestore
 
 
@@ -91,6 +92,44 @@ async def test_lost_fork_server_is_replaced_and_its_ranks_reported(tmp_path):
             plane, placed([host], 2), 2, spec_json(), restore_step=step, restores=restores
         )
         await plane.step_reached(2, step + 2)
+
+
+async def test_ranks_are_reported_while_no_fork_server_can_start(tmp_path):
+    """The loss of a fork server's ranks is told without waiting for the next server."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane):
+        await start_all(plane, placed([host], 2), 1, spec_json())
+        await plane.step_reached(1, 3)
+        server = host.fork_server_pid
+        with (host.settings.run_dir / "fork_server.pid").open("r+") as lock:
+            os.kill(server, signal.SIGKILL)
+            await until(lambda: not is_running(server))
+            fcntl.flock(lock, fcntl.LOCK_EX)  # a new server finds another one in its place
+            ends = await until(lambda: len(got := plane.reported(RANK_EXITED)) == 2 and got)
+        assert {one.signal for one in ends} == {9}
+
+
+async def test_restored_rank_is_not_restored_again_by_the_next_agent(tmp_path):
+    """What a rank was answered is remembered: its slots are its own from then on."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane:
+        async with host.up(plane):
+            await start_all(plane, placed([host], 1), 1, spec_json())
+            await plane.step_reached(1, 3)
+            [*_, newest] = (await plane.stop("h1", 2)).held
+            restores = [RankRestore(rank=0, sources=[own("h1")])]
+            await start_all(
+                plane,
+                placed([host], 1),
+                2,
+                spec_json(),
+                restore_step=newest.step,
+                restores=restores,
+            )
+            await plane.step_reached(2, newest.step + 4)
+        async with host.up(plane) as second:
+            await plane.step_reached(2, plane.newest_step(2) + 3)
+            answer = second.runs.get(harness.JOB).ranks[0].answer
+            assert (answer.kind, answer.step) == ("slot_ready", newest.step)
+            assert plane.reported(START_FAILED) == []
 
 
 async def test_start_that_an_agent_did_not_live_to_carry_out_is_carried_out(tmp_path):

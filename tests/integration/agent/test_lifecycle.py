@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import os
+import signal
 import time
 
 import pytest
@@ -11,6 +14,7 @@ from tests.integration.agent.harness import hosts_on, new_plane, placed, spec_js
 from tests.waiting import until
 
 from everstep.agent.processes import is_running
+from everstep.objectstore.memory import MemoryObjects
 from everstep.wire.v1.agents_pb2 import (
     COLLECTIVE,
     COLLECTIVE_ERROR,
@@ -55,15 +59,15 @@ async def test_two_ranks_run_to_their_end(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("how", "exit_class", "signal"),
+    ("how", "exit_class", "number"),
     [("said", USER_ERROR, 0), ("exit", USER_ERROR, 0), ("segfault", KILLED, 11)],
 )
-async def test_rank_that_fails_is_reported_with_its_class(tmp_path, how, exit_class, signal):
+async def test_rank_that_fails_is_reported_with_its_class(tmp_path, how, exit_class, number):
     """Words, codes and signals all end as one report that names the cause."""
     async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane):
         await start_all(plane, placed([host], 1), 1, spec_json(fail=how, fail_at=3))
         [end] = await until(lambda: plane.reported(RANK_EXITED))
-        assert (end.rank, end.exit_class, end.signal) == (0, exit_class, signal)
+        assert (end.rank, end.exit_class, end.signal) == (0, exit_class, number)
         assert end.step == 2
         if how == "exit":
             assert end.exit_code == 7
@@ -111,6 +115,24 @@ async def test_stop_kills_older_ranks_before_it_answers(tmp_path):
         assert plane.reported(RANK_EXITED) == []
 
 
+async def test_stop_waits_until_the_ranks_are_reaped(tmp_path):
+    """While the fork server cannot kill, there is no answer; as soon as it has, there is."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane) as agent:
+        await start_all(plane, placed([host], 1), 1, spec_json())
+        await plane.step_reached(1, 3)
+        os.kill(host.fork_server_pid, signal.SIGSTOP)
+        stopping = asyncio.create_task(plane.stop("h1", 2))
+        await until(lambda: agent.memory.fence(harness.JOB) == 2)
+        newest = plane.newest_step(1)
+        beats = len(plane.heartbeats)
+        await until(lambda: len(plane.heartbeats) > beats)  # the agent does not stand still
+        assert not stopping.done()
+        os.kill(host.fork_server_pid, signal.SIGCONT)
+        assert (await stopping).outcome.accepted
+        assert agent.idle
+        assert plane.newest_step(1) <= newest + 1  # a fenced rank's steps do not count
+
+
 async def test_older_generation_is_refused_after_the_fence(tmp_path):
     """A late start of the old generation starts nothing; the current one may be asked for twice."""
     async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane) as agent:
@@ -144,17 +166,52 @@ async def test_graceful_stop_ends_with_a_stored_checkpoint(tmp_path):
         assert end.step in {one.step for one in reply.held}
 
 
+class GatedObjects(MemoryObjects):
+    """An object store that takes nothing until its gate is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    async def put_file(self, key, path, *, size_bytes, offset=0):
+        self.asked.set()
+        await self.gate.wait()
+        await super().put_file(key, path, size_bytes=size_bytes, offset=offset)
+
+
 async def test_forget_drops_the_memory_after_the_last_upload(tmp_path):
     """The last checkpoint is stored although the job is over; then its memory is free."""
-    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane) as agent:
-        await start_all(plane, placed([host], 2), 1, spec_json(steps=10))
-        await until(lambda: len(plane.reported(RANK_EXITED)) == 2)
-        for _ in range(2):
-            assert (await plane.stop("h1", 2, forget=True)).outcome.accepted
-        await until(lambda: plane.shards)
-        await until(lambda: agent.memory.jobs() == [])
-        [late] = await start_all(plane, placed([host], 2), 2, spec_json())
-        assert late.outcome.why == "stale_generation"
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane:
+        plane.objects = GatedObjects()
+        async with host.up(plane) as agent:
+            await start_all(plane, placed([host], 2), 1, spec_json(steps=10))
+            await until(lambda: len(plane.reported(RANK_EXITED)) == 2)
+            await plane.objects.asked.wait()
+            for _ in range(2):
+                assert (await plane.stop("h1", 2, forget=True)).outcome.accepted
+            assert agent.memory.jobs() == [harness.JOB]
+            plane.objects.gate.set()
+            await until(lambda: plane.shards)
+            await until(lambda: agent.memory.jobs() == [])
+            [late] = await start_all(plane, placed([host], 2), 2, spec_json())
+            assert late.outcome.why == "stale_generation"
+
+
+async def test_upload_of_an_older_generation_ends_with_the_fence(tmp_path):
+    """What the registry would refuse is not uploaded, and its slot is free."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane:
+        plane.objects = GatedObjects()
+        async with host.up(plane) as agent:
+            await start_all(plane, placed([host], 1), 1, spec_json(every=5))
+            await plane.objects.asked.wait()
+            control = agent.runs.get(harness.JOB).ranks[0].control
+            assert control.durable_busy
+            await plane.stop("h1", 2)
+            await until(lambda: not control.durable_busy)
+            plane.objects.gate.set()
+            assert await plane.objects.list("jobs/") == []
+            assert plane.shards == []
 
 
 async def test_orphans_of_a_rank_are_ended_with_it(tmp_path):
