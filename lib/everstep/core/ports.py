@@ -152,7 +152,12 @@ class Bus(Protocol):
         ...
 
     async def publish_durable(
-        self, subject: str, data: bytes, *, message_id: str, headers: Mapping[str, str] | None = None
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        message_id: str,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """Store in the subject's stream; a repeated ``message_id`` is stored once.
 
@@ -161,9 +166,7 @@ class Bus(Protocol):
         """
         ...
 
-    async def consume(
-        self, subject: str, receive: Receive, *, durable: str
-    ) -> Subscription:
+    async def consume(self, subject: str, receive: Receive, *, durable: str) -> Subscription:
         """Deliver stored messages in order, at least once, from where ``durable`` left off.
 
         A message is acknowledged when ``receive`` returns; when it raises, it is delivered again
