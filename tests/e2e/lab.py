@@ -182,6 +182,10 @@ class Lab:
         hosts: list[dict[str, Any]] = self.client.job(job_id)["placement"]["hosts"]
         return hosts
 
+    def complete_steps(self, job_id: str) -> set[int]:
+        """Steps whose checkpoint is complete."""
+        return {c["step"] for c in self.client.checkpoints(job_id) if c["complete"]}
+
     def incidents(self, job_id: str) -> list[dict[str, Any]]:
         """The job's incidents, oldest first."""
         return self.client.incidents(job_id)
