@@ -94,8 +94,8 @@ class RankListener:
         self._steps.add(run, told.rank_step(rank.rank))
 
     def _failed(self, run: JobRun, rank: RankRun, told: Failed) -> None:
-        # A rank that fails right after a restore has completed no step since, but stands at one: the
-        # monitor tells a repeated error by it.
+        # A rank that fails right after a restore has completed no step since, but stands at one:
+        # the monitor tells a repeated error by it.
         rank.last_step = max(rank.last_step, told.step)
         rank.words = LastWords(
             exit_class=told.exit_class, error=told.error, traceback=told.traceback
