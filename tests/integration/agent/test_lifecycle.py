@@ -153,6 +153,32 @@ async def test_older_generation_is_refused_after_the_fence(tmp_path):
         assert is_running(pid)
 
 
+async def test_start_ends_what_no_stop_has_reached(tmp_path):
+    """Ranks of an older generation, and of a job that had the host before, make way."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane) as agent:
+        await start_all(plane, placed([host], 1), 1, spec_json())
+        await plane.step_reached(1, 2)
+        old = agent.runs.get(harness.JOB).ranks[0].pid
+        await start_all(plane, placed([host], 1), 2, spec_json())
+        assert not is_running(old)
+        await plane.step_reached(2, 2)
+        former = agent.runs.get(harness.JOB).ranks[0].pid
+        command = harness.StartRanks(
+            job_id="job-2",
+            generation=1,
+            spec_json=spec_json(),
+            placement=placed([host], 1),
+            restore_step=-1,
+        )
+        reply = await plane.ask("h1", command, harness.CommandReply)
+        assert reply.outcome.accepted
+        assert not is_running(former)
+        await until(
+            lambda: [job.job_id for one in plane.heartbeats[-1:] for job in one.jobs] == ["job-2"]
+        )
+        assert plane.reported(RANK_EXITED) == []
+
+
 async def test_graceful_stop_ends_with_a_stored_checkpoint(tmp_path):
     """Ranks are asked, snapshot, leave as STOPPED, and their last step is in the object store."""
     async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane):

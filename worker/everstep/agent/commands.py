@@ -91,13 +91,11 @@ class HostCommands:
         refusal = self._unfit(start) or self._stale(start.job_id, start.generation)
         if refusal is not None:
             return refusal
+        await self._make_way(start)
+        refusal = self._stale(start.job_id, start.generation)  # while we waited
+        if refusal is not None:
+            return refusal
         running = self._runs.get(start.job_id)
-        if running is not None and running.generation < start.generation and running.alive:
-            await self._supervisor.fence(start.job_id, start.generation)
-            refusal = self._stale(start.job_id, start.generation)  # while we waited
-            if refusal is not None:
-                return refusal
-            running = self._runs.get(start.job_id)
         if running is None or running.generation < start.generation:
             self._memory.raise_fence(start.job_id, start.generation)
             seek = self._runs.files.take_seek(start.job_id, start.generation)
@@ -225,6 +223,19 @@ class HostCommands:
 
     def _held(self, job_id: str) -> list[HeldSnapshot]:
         return [held_message(one) for one in self._memory.held(job_id)]
+
+    async def _make_way(self, start: Start) -> None:
+        """End what still runs in the place of the new ranks.
+
+        Older generations that no stop has reached, and other jobs: a host serves one job, so the
+        ranks of another are left over from before it was given away.
+        """
+        for run in self._runs.all():
+            ours = run.job_id == start.job_id
+            below = start.generation if ours else run.generation + 1
+            if run.alive and run.generation < below:
+                log.warning("generation %d of job %s makes way", run.generation, run.job_id)
+                await self._supervisor.fence(run.job_id, below)
 
     def _unfit(self, start: Start) -> CommandReply | None:
         if len(start.ranks) > self._facts.chips:

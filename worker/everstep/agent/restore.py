@@ -66,7 +66,10 @@ class Restorer:
             attempt = _Attempt(job_id=job_id, generation=generation, rank=plan.rank, step=step)
             self._tasks[key] = asyncio.create_task(self._restore(attempt, plan))
         # Shielded: a caller that goes away must not leave a thread that writes unobserved.
-        return await asyncio.shield(self._tasks[key])
+        answer = await asyncio.shield(self._tasks[key])
+        if answer.kind == "restore_failed":
+            self._tasks.pop(key, None)  # asked again, a peer or store may be back
+        return answer
 
     def end(self, job_id: str, generation: int) -> None:
         """Forget older generations; the memory's fence has cut off their writers."""
