@@ -22,7 +22,7 @@ from typing import Any, Final
 from benchmarks.contestants.fork_servers import ForkServers
 from benchmarks.contestants.ours import Stack
 from benchmarks.support import figures
-from benchmarks.support.processes import say
+from benchmarks.support.processes import say, wait_for
 from benchmarks.workload import bare_rank, everstep_entry, probe
 from benchmarks.workload.corpus import make_corpus
 from benchmarks.workload.job import job_spec
@@ -32,7 +32,7 @@ from everstep.models.llama import LlamaConfig
 
 # A step of more than a second on two cores, so that a per cent is more than a timer's grain.
 LARGE: Final = Sizes(
-    model=LlamaConfig(dim=128, heads=8, kv_heads=4, ffn_dim=384, sequence_tokens=256)
+    model=LlamaConfig(dim=256, heads=8, kv_heads=4, ffn_dim=768, sequence_tokens=256)
 )
 SIZES: Final = {"large": LARGE, "demo": DEMO}
 PAIRS: Final = 5
@@ -132,13 +132,24 @@ def _run_bare(servers: ForkServers, spec: dict[str, Any]) -> Lap:
 def _run_under(stack: Stack, spec: dict[str, Any]) -> Lap:
     notes = Path(spec["env"][probe.DIRECTORY_VARIABLE])
     notes.mkdir()
-    cpu_before = stack.cpu_s()
-    stack.run(spec, RUN_S)
-    cpu = {
-        kind: (after - cpu_before[kind]) / spec["steps"] * 1e3
-        for kind, after in stack.cpu_s().items()
-    }
+    job_id = stack.submit(spec)
+    at_begin = _cpu_at(stack, notes, WARM_STEPS)
+    at_end = _cpu_at(stack, notes, spec["steps"] - 1)
+    stack.wait_for_success(job_id, RUN_S)
+    steps = spec["steps"] - 1 - WARM_STEPS
+    cpu = {kind: (at_end[kind] - used) / steps * 1e3 for kind, used in at_begin.items()}
     return _lap(notes, spec["steps"], cpu)
+
+
+def _cpu_at(stack: Stack, notes: Path, step: int) -> dict[str, float]:
+    """Return the processor time used beside the ranks when ``step`` is committed."""
+
+    def committed() -> bool | None:
+        record = probe.read(notes, DEMO.world_size)
+        return probe.committed(record, until=time.time()) >= step or None
+
+    wait_for(committed, RUN_S, f"step {step}")
+    return stack.cpu_s()
 
 
 def _lap(notes: Path, steps: int, cpu_ms: dict[str, float]) -> Lap:

@@ -100,13 +100,16 @@ class Stack:
                 lambda: self.client.job(job_id)["phase"] in ENDED or None, SETTLE_S, "end of job"
             )
 
-    def run(self, spec: dict[str, Any], timeout_s: float) -> None:
-        """Run a job to its end.
+    def submit(self, spec: dict[str, Any]) -> str:
+        """Launch a job and return its id."""
+        return str(self.client.submit(spec)["job_id"])
+
+    def wait_for_success(self, job_id: str, timeout_s: float) -> None:
+        """Wait for the end of a job.
 
         Raises:
             TimedOutError: it does not succeed in time.
         """
-        job_id: str = self.client.submit(spec)["job_id"]
 
         def ended() -> dict[str, Any] | None:
             job = self.client.job(job_id)

@@ -10,7 +10,13 @@ from typing import Final
 import torch
 import xxhash
 from benchmarks.workload import probe
-from benchmarks.workload.training import GRAD_NORM_MAX, PEAK_RATE, TOTAL_STEPS, WARMUP_STEPS
+from benchmarks.workload.training import (
+    GRAD_NORM_MAX,
+    PEAK_RATE,
+    TOTAL_STEPS,
+    WARMUP_STEPS,
+    make_optimizer,
+)
 from torch import distributed as dist
 
 from everstep.models.llama import LlamaConfig
@@ -33,7 +39,7 @@ def main(run: Run) -> None:
     assert data is not None, "the benchmarks' specs name a corpus"
     config = LlamaConfig(**run.args)
     model = build_stage(config, run.mesh, seed=run.spec.seed, device=run.device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_RATE, foreach=True)
+    optimizer = make_optimizer(model)
     trainer = Trainer(
         config,
         model,

@@ -14,11 +14,13 @@ from typing import Final
 
 import torch
 from torch import distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from everstep.data.loader import BatchPlan
 from everstep.data.shards import open_shards
 from everstep.models.llama import LlamaConfig
+from everstep.models.optimizer import LocalAdamW
 from everstep.models.parallel import Trainer, build_stage
 from everstep.models.schedule import rate_share
 from everstep.train.gradients import Gradients
@@ -52,6 +54,17 @@ class Sizes:
 DEMO: Final = Sizes(model=LlamaConfig())
 
 
+def make_optimizer(model: nn.Module) -> LocalAdamW:
+    """Return the reference model's optimizer: matrices decay, norms do not."""
+    matrices = [one for one in model.parameters() if one.dim() >= 2]
+    vectors = [one for one in model.parameters() if one.dim() < 2]
+    groups = [
+        {"params": matrices, "weight_decay": 0.1},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return LocalAdamW(groups, lr=PEAK_RATE, betas=(0.9, 0.95), fused=True)
+
+
 class Training:
     """One rank's part of the run; joins the process group if nobody has yet.
 
@@ -69,7 +82,7 @@ class Training:
         names = ("pp", "dp_replicate", "dp_shard", "tp")
         self.mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
         self.model = build_stage(sizes.model, self.mesh, seed=SEED, device=device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=PEAK_RATE, foreach=True)
+        self.optimizer = make_optimizer(self.model)
         self._group = self.mesh.get_local_rank("dp_replicate") * sizes.dp_shard
         self._group += self.mesh.get_local_rank("dp_shard")
         self._groups = sizes.dp_replicate * sizes.dp_shard
