@@ -50,12 +50,12 @@ def test_ledger_of_a_recovered_run_names_each_piece():
     )
     assert nonzero(ledger) == {
         "startup": 500,
-        "useful": 100 + 70 + 200 + 100,
+        "useful": 100 + 70 + 100 + 100,
         "data_wait": 20,
         "checkpoint_stall": 10 + 100,
         "lost_work": 100 + 50,
         "detection": 50,
-        "restart": 10 + 790,
+        "restart": 10 + 790 + 100,
     }
 
 

@@ -3,7 +3,8 @@
 A job's time is cut at marks (generation begun, placed, running, paused, ended), incidents (failed,
 detected) and completed steps; every piece between two cuts gets one cause, so the causes sum to the
 wall time by construction. A step counts as useful until a later generation goes on from before it:
-then it is lost work, because it is done again.
+then it is lost work, because it is done again. The first step of a generation takes longer than
+others (shape inference, caches): what it takes beyond the usual belongs to the restart.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median
 from typing import Final
 
 
@@ -111,11 +113,12 @@ def account(
     of_generation: dict[int, list[Step]] = {}
     for step in sorted(steps, key=lambda s: (s.generation, s.step)):
         of_generation.setdefault(step.generation, []).append(step)
+    usual_ms = _usual_ms(of_generation)
     for index, generation in enumerate(generations):
         later = generations[index + 1 :]
         kept_until = _kept_until(later)
         mine = of_generation.get(generation.generation, [])
-        _bring_up(tape, generation, mine)
+        _bring_up(tape, generation, mine, usual_ms)
         for step in mine:
             _lay_step(tape, step, lost=kept_until is not None and step.step > kept_until)
         if later:
@@ -131,8 +134,16 @@ def _kept_until(later: Sequence[Generation]) -> int | None:
     return min(restores) if restores else None
 
 
-def _bring_up(tape: _Tape, generation: Generation, steps: Sequence[Step]) -> None:
-    """From the begin of a generation to the start of its first step."""
+def _usual_ms(of_generation: dict[int, list[Step]]) -> int | None:
+    """Return the median time of steps that are not the first of their generation."""
+    times = [step.step_time_ms for steps in of_generation.values() for step in steps[1:]]
+    return round(median(times)) if times else None
+
+
+def _bring_up(
+    tape: _Tape, generation: Generation, steps: Sequence[Step], usual_ms: int | None
+) -> None:
+    """From the begin of a generation to where its first step, had it been a usual one, began."""
     cause = _BRING_UP.get(generation.cause, Cause.RESTART)
     if generation.cause == "resume":
         tape.until(generation.begun_at_ms, Cause.PAUSED)
@@ -142,7 +153,8 @@ def _bring_up(tape: _Tape, generation: Generation, steps: Sequence[Step]) -> Non
         tape.until(generation.placed_at_ms, Cause.WAITING_FOR_HOSTS)
     if steps:
         first = steps[0]
-        tape.until(first.completed_at_ms - first.step_time_ms, cause)
+        step_ms = first.step_time_ms if usual_ms is None else min(first.step_time_ms, usual_ms)
+        tape.until(first.completed_at_ms - step_ms, cause)
 
 
 def _lay_step(tape: _Tape, step: Step, *, lost: bool) -> None:
