@@ -15,6 +15,13 @@ from tests.unit.checkpoint_registry.words import (
 
 from everstep.checkpoint_registry.commands import DistrustSource
 from everstep.checkpoint_registry.events import SourceDistrusted
+from everstep.checkpoint_registry.retention import (
+    Known,
+    Reason,
+    Removal,
+    removals,
+    restorable,
+)
 
 H1 = host("h1", own(0, 16), own(0, 17), copy_of(1, 16), copy_of(1, 17))
 H2 = host("h2", own(1, 16), own(1, 17), copy_of(0, 16), copy_of(0, 17))
@@ -72,6 +79,32 @@ def test_checkpoint_with_a_bad_object_is_passed_over():
     step, found, passed_over = plan_of(HISTORY.given(bad).when(command).decision)
     assert (step, found) == (10, [["object"], ["object"]])
     assert passed_over == (f"step 20: object {shard(0, step=20).uri} could not be used before",)
+
+
+def test_checkpoint_with_a_bad_object_still_serves_beside_memory():
+    """The rank whose object is bad has the step in memory; the other takes its good object."""
+    bad = SourceDistrusted(
+        host_id="", generation=2, **(BAD | {"step": 20, "uri": shard(0, step=20).uri})
+    )
+    command = ask(host("h1", own(0, 20)), checkpoints=[facts(20)], generation=3)
+    decision = HISTORY.given(bad).when(command).decision
+    step, found, passed_over = plan_of(decision)
+    assert (step, found, passed_over) == (20, [["own h1"], ["object"]], ())
+    assert (decision.events[1].own_memory, decision.events[1].object_store) == (1, 1)
+
+
+def test_checkpoint_with_a_bad_object_is_not_counted_as_kept():
+    """It goes once enough good ones exist, and never pushes a good one out."""
+    history = HISTORY.given(
+        SourceDistrusted(
+            host_id="", generation=2, **(BAD | {"step": 20, "uri": shard(0, step=20).uri})
+        )
+    ).state
+    known = [Known(step=step, generation=1, complete=True) for step in (10, 20, 30)]
+    assert restorable(known, history) == [known[0], known[2]]
+    assert removals(known, history) == ()
+    more = [*known, Known(step=40, generation=1, complete=True)]
+    assert removals(more, history) == (Removal(step=20, generation=1, why=Reason.SPOILT),)
 
 
 def test_refusal_is_noted_once():

@@ -12,7 +12,7 @@ of any source costs seconds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from everstep.checkpoint_registry.commands import CompleteFacts, HostHoldings, PlanRestore
@@ -67,7 +67,7 @@ def plan_restore(
     """
     holders: list[Holder] = []
     memory, stale = _memory(request, lineage, holders, distrusted)
-    checkpoints, remarks = _checkpoints(request, lineage, distrusted)
+    checkpoints, remarks, spoilt = _checkpoints(request, lineage, distrusted)
     steps = sorted({*memory, *checkpoints}, reverse=True)
     if request.from_step != FRESH and request.from_step not in steps:
         return _no_such_step(request, steps, stale | remarks)
@@ -78,7 +78,7 @@ def plan_restore(
         missing = _missing(candidate, request.world_size)
         if not missing:
             return _plan(request, holders, step, candidate, passed_over)
-        passed_over[step] = f"step {step}: {_ranks(missing)} no source"
+        passed_over[step] = spoilt.get(step) or f"step {step}: {_ranks(missing)} no source"
     if request.checkpoints or request.from_step != FRESH:
         return Rejected(
             "no_source",
@@ -92,7 +92,7 @@ def preferred_counts(plan: RestoreLaidOut) -> tuple[int, int, int]:
     """Count the ranks by preferred source: own memory, peer memory, object store."""
     own = sum(1 for sources in plan.memory if sources and sources[0] % 2 == OWN)
     peer = sum(1 for sources in plan.memory if sources and sources[0] % 2 == REPLICA)
-    return own, peer, (plan.world_size if plan.shards else own + peer) - own - peer
+    return own, peer, (plan.world_size if plan.step != FRESH else own + peer) - own - peer
 
 
 def _memory(
@@ -142,10 +142,15 @@ def _holder(host: HostHoldings, generation: int) -> Holder:
 
 def _checkpoints(
     request: PlanRestore, lineage: Lineage, distrusted: Sequence[SourceDistrusted]
-) -> tuple[dict[int, CompleteFacts], dict[int, str]]:
-    """Return the usable checkpoints by step, the newest generation's of each, and remarks."""
+) -> tuple[dict[int, CompleteFacts], dict[int, str], dict[int, str]]:
+    """Return the usable checkpoints by step, the newest generation's of each, and remarks.
+
+    A checkpoint with a bad object serves its other ranks, beside memory; the last mapping says
+    what is bad of it, in case that is not enough.
+    """
     usable: dict[int, CompleteFacts] = {}
     remarks: dict[int, str] = {}
+    spoilt: dict[int, str] = {}
     bad = {d.uri for d in distrusted if d.uri}
     for facts in sorted(request.checkpoints, key=lambda c: (c.step, c.generation)):
         if not lineage.holds(generation=facts.generation, step=facts.step):
@@ -155,17 +160,24 @@ def _checkpoints(
                 f"step {facts.step}: its checkpoint is of {len(facts.shards)} ranks, and "
                 f"{request.world_size} are to be restored"
             )
-        elif spoilt := [shard.uri for shard in facts.shards if shard.uri in bad]:
-            remarks[facts.step] = f"step {facts.step}: object {spoilt[0]} could not be used before"
         else:
             usable[facts.step] = facts
-    return usable, remarks
+            found = [shard.uri for shard in facts.shards if shard.uri in bad] if bad else []
+            if found:
+                good = tuple(shard for shard in facts.shards if shard.uri not in bad)
+                usable[facts.step] = replace(facts, shards=good)
+                spoilt[facts.step] = (
+                    f"step {facts.step}: object {found[0]} could not be used before"
+                )
+    return usable, remarks, spoilt
 
 
 def _missing(candidate: _Candidate, world_size: int) -> list[int]:
-    if candidate.checkpoint is not None or len(candidate.memory) == world_size:
+    shards = candidate.checkpoint.shards if candidate.checkpoint else ()
+    if world_size in (len(shards), len(candidate.memory)):
         return []
-    return [rank for rank in range(world_size) if rank not in candidate.memory]
+    there = {*candidate.memory, *(shard.rank for shard in shards)}
+    return [rank for rank in range(world_size) if rank not in there]
 
 
 def _plan(

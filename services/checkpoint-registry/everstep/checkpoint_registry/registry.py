@@ -22,6 +22,7 @@ from everstep.checkpoint_registry.decider import decide_checkpoint
 from everstep.checkpoint_registry.events import CheckpointEvent, HistoryEvent
 from everstep.checkpoint_registry.keeper import CheckpointKeeper
 from everstep.checkpoint_registry.memory_map import MemoryMap
+from everstep.checkpoint_registry.retention import restorable
 from everstep.checkpoint_registry.state import Checkpoint, History
 from everstep.core.decision import Rejected
 from everstep.core.errors import InvalidInput
@@ -101,12 +102,8 @@ class Registry:
     ) -> checkpoints_pb2.ListStepsReply:
         """Return the steps of complete checkpoints that a restore may go back to."""
         history = await self._histories.state(codec.history_stream(message.job_id))
-        steps = {
-            known.step
-            for known in await self._catalog.known(message.job_id)
-            if known.complete
-            and history.lineage.holds(generation=known.generation, step=known.step)
-        }
+        known = restorable(await self._catalog.known(message.job_id), history)
+        steps = {checkpoint.step for checkpoint in known}
         return checkpoints_pb2.ListStepsReply(outcome=Outcome(accepted=True), steps=sorted(steps))
 
     async def drop_job_checkpoints(
