@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from everstep.core.errors import EverstepError, NotFoundError, Unavailable
+from everstep.core.errors import CorruptData, EverstepError, NotFoundError, Unavailable
 from everstep.core.system import RandomIds
 from everstep.local import cleanup, control, processes
 from everstep.local.fleet import CHIPS_DEFAULT, PODS_DEFAULT, first_fleet
@@ -167,7 +167,10 @@ def down(paths: StatePaths, *, wipe: bool) -> bool:
 
 
 def _stop(paths: StatePaths) -> bool:
-    stack = load_stack(paths)
+    try:
+        stack = load_stack(paths)
+    except CorruptData:
+        return _stop_unknown(paths)
     if stack is None:
         return False
     supervisor = stack.supervisor
@@ -179,6 +182,18 @@ def _stop(paths: StatePaths) -> bool:
             processes.kill_all([supervisor])
     left = cleanup.sweep(paths, stack)
     return was_up or left > 0
+
+
+def _stop_unknown(paths: StatePaths) -> bool:
+    """End a stack whose file we cannot read, e.g. another version's: its supervisor can."""
+    try:
+        control.ask(paths.socket, {"command": "stop"})
+    except Unavailable:
+        return False
+    deadline_s = time.monotonic() + DOWN_TIMEOUT_S
+    while paths.socket.exists() and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+    return True
 
 
 def _new_stack(paths: StatePaths, plan: Plan, before: Stack | None) -> Stack:

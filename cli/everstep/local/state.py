@@ -159,7 +159,8 @@ def load_stack(paths: StatePaths) -> Stack | None:
         return msgspec.json.decode(data, type=Stack)
     except msgspec.DecodeError as error:
         raise CorruptData(
-            f"{paths.stack_file} cannot be read ({error}): remove the directory to start afresh"
+            f"{paths.stack_file} cannot be read ({error}): "
+            "`everstep down --wipe` removes it and all data"
         ) from error
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.core.errors import NotFoundError, RefusedError, Unavailable
+from everstep.core.errors import CorruptData, NotFoundError, RefusedError, Unavailable
 from everstep.local import hosts, launch, processes
 from everstep.local.state import StatePaths, load_stack
 
@@ -137,6 +137,17 @@ def test_supervisor_that_is_killed_is_cleaned_up_by_down(paths):
     assert not Path(stack.memory_root).exists()
 
 
+def test_stack_of_another_version_is_told_to_stop_by_its_own_supervisor(paths):
+    """Whoever upgrades with a stack up is not stuck with it."""
+    stack = bring_up(paths).stack
+    paths.stack_file.write_text('{"version": 99}')
+    with pytest.raises(CorruptData, match="everstep down --wipe"):
+        launch.require_stack(paths)
+    assert launch.down(paths, wipe=True)
+    assert processes.marked(stack.stack_id) == []
+    assert not paths.root.exists()
+
+
 def test_cleaning_up_spares_a_process_that_got_a_dead_ones_pid(paths):
     """A pid in the table with another start time is somebody else's."""
     bring_up(paths)
@@ -246,9 +257,10 @@ def test_rank_that_is_killed_is_the_one_that_was_named(paths):
     assert processes.is_alive(before[2])
 
 
-@pytest.mark.parametrize(
-    ("order", "told"),
-    [
+def test_order_that_makes_no_sense_is_refused_with_what_there_is(paths):
+    """A typing error must not look like an outage."""
+    bring_up(paths)
+    for order, told in (
         ({"command": "kill", "what": "host", "name": "h77"}, "no host h77 here; there are: h1, h2"),
         ({"command": "kill", "what": "rank", "rank": 99, "job": ""}, "rank 99 of any job does not"),
         (
@@ -256,13 +268,9 @@ def test_rank_that_is_killed_is_the_one_that_was_named(paths):
             "no service bank here; there are: postgres",
         ),
         ({"command": "dance"}, "does not understand"),
-    ],
-)
-def test_order_that_makes_no_sense_is_refused_with_what_there_is(paths, order, told):
-    """A typing error must not look like an outage."""
-    bring_up(paths)
-    with pytest.raises(RefusedError, match=told):
-        launch.order(paths, order)
+    ):
+        with pytest.raises(RefusedError, match=told):
+            launch.order(paths, order)
 
 
 def test_part_that_does_not_start_fails_the_up_with_its_log_and_leaves_nothing(paths):
