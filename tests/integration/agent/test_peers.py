@@ -16,6 +16,7 @@ from everstep.agent.peer_server import PeerServer
 from everstep.agent.ports import PortChooser
 from everstep.agent.store import HostMemory
 from everstep.core.errors import CorruptData, NotFoundError, RefusedError, Unavailable
+from everstep.core.system import RandomIds
 from everstep.memory.receive import SlotReceiver
 from everstep.memory.slot import Preamble, read_preamble
 from everstep.memory.writer import Owner, SlotWriter, TensorSpec
@@ -33,7 +34,7 @@ def memory(tmp_path):
 @pytest.fixture
 def port(memory):
     """Of its running snapshot server."""
-    port = PortChooser("test", "127.0.0.1").choose()
+    port = PortChooser(RandomIds().new_id(""), "127.0.0.1").choose()
     server = PeerServer(memory)
     server.start("127.0.0.1", port)
     yield port
@@ -206,7 +207,7 @@ def test_snapshot_larger_than_the_free_memory_is_refused(memory, port, snapshot)
 def test_silent_server_is_unavailable():
     """A port where nobody listens is known at once."""
     with pytest.raises(Unavailable):
-        PeerConnection("127.0.0.1", PortChooser("silent", "127.0.0.1").choose())
+        PeerConnection("127.0.0.1", PortChooser(RandomIds().new_id(""), "127.0.0.1").choose())
 
 
 def test_writer_of_a_newer_generation_waits_for_the_cut_off_one(memory):

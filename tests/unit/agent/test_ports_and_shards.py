@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from everstep.agent.ports import PORT_FIRST, PORT_LAST, candidates
+import math
+
+from everstep.agent.ports import PORT_FIRST, PORT_LAST, STRIDE, candidates
 from everstep.agent.shards import ShardBatch, StoredShard, object_key
 
 
@@ -23,6 +25,13 @@ def test_offered_ports_lie_outside_the_kernels_range():
     offered = list(candidates((32_768, 60_999)))
     assert not any(32_768 <= port <= 60_999 for port in offered)
     assert (offered[0], offered[-1]) == (PORT_FIRST, PORT_LAST)
+
+
+def test_every_port_comes_up_before_one_comes_twice():
+    """The stride shares no factor with the number of candidates."""
+    count = len(candidates((32_768, 60_999)))
+    assert math.gcd(STRIDE, count) == 1
+    assert math.gcd(STRIDE, PORT_LAST - PORT_FIRST + 1) == 1
 
 
 def test_kernel_that_takes_all_leaves_all():

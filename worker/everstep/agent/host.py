@@ -100,8 +100,9 @@ async def open_agent(
         stack.enter_context(_only_agent(settings.run_dir))
         memory = HostMemory(settings.memory_dir, settings.run_dir / "forgotten.json")
         peers = PeerServer(memory)
-        chooser = PortChooser(settings.host_id, settings.address)
-        facts = _facts(settings, ids, _listen(settings, peers, chooser))
+        epoch = ids.new_id("epoch")
+        chooser = PortChooser(epoch, settings.address)
+        facts = _facts(settings, epoch, _listen(settings, peers, chooser))
         stack.callback(peers.close)
         executor = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="agent")
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
@@ -309,10 +310,10 @@ def _listen(settings: AgentSettings, peers: PeerServer, chooser: PortChooser) ->
     return port
 
 
-def _facts(settings: AgentSettings, ids: IdSource, peer_port: int) -> HostFacts:
+def _facts(settings: AgentSettings, agent_epoch: str, peer_port: int) -> HostFacts:
     return HostFacts(
         host_id=settings.host_id,
-        agent_epoch=ids.new_id("epoch"),
+        agent_epoch=agent_epoch,
         pod=settings.pod,
         power=settings.power,
         chips=settings.chips,

@@ -14,6 +14,9 @@ from typing import Final
 from everstep.core.errors import Unavailable
 
 EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+# Between two choices. A large prime, so that two agents that begin close to one another on the same
+# machine do not go on choosing the same ports; it divides no plausible number of candidates.
+STRIDE: Final = 7_919
 # Above the ports that well-known services listen on, below where Linux' default range begins.
 PORT_FIRST: Final = 20_000
 PORT_LAST: Final = 65_535
@@ -21,17 +24,18 @@ TRIES_MAX: Final = 1_000  # a host with a thousand listeners in a row is not one
 
 
 class PortChooser:
-    """Hands out ports in turn, beginning where other hosts on the same machine do not.
+    """Hands out ports in turn, beginning anywhere.
 
     Args:
-        name: the host's; agents that share a machine begin at different places.
+        seed: says where to begin; a random text, because hosts of other stacks on the same machine
+            may have the same names.
         address: where the ports must be free.
     """
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(self, seed: str, address: str) -> None:
         self._address = address
         self._candidates = candidates(read_ephemeral_range())
-        self._next = zlib.crc32(name.encode())
+        self._next = zlib.crc32(seed.encode())
 
     def choose(self) -> int:
         """Return a port that nobody listens on.
@@ -41,7 +45,7 @@ class PortChooser:
         """
         for _ in range(TRIES_MAX):
             port = self._candidates[self._next % len(self._candidates)]
-            self._next += 1
+            self._next += STRIDE
             if is_free(self._address, port):
                 return port
         raise Unavailable(f"no free port on {self._address} after {TRIES_MAX} tries")
