@@ -185,6 +185,26 @@ async def test_object_store_brings_a_rank_back_without_any_memory(two):
     assert digest_after(report.step + 3) in await plane.objects.get(last.shards[0].uri)
 
 
+async def test_copy_of_another_history_is_not_taken_for_the_plans(two):
+    """A plan that names the writer's generation gets that one, from memory and from a peer."""
+    plane, hosts = two
+    await run_and_fence(plane, hosts)
+    other, right = own("h1"), own("h1")
+    abroad = peer(hosts[1])
+    other.generation = abroad.generation = 7
+    right.generation = 1
+    command = RestoreRanks(job_id=harness.JOB, generation=2, step=STEP)
+    command.restores.add(rank=0, sources=[other, abroad])
+    refused = await plane.ask("h1", command, CommandReply)
+    assert refused.outcome.why == "restore_failed"
+    assert "not in this host's memory" in refused.outcome.detail
+    assert "holds no step" in refused.outcome.detail
+    again = RestoreRanks(job_id=harness.JOB, generation=3, step=STEP)
+    again.restores.add(rank=0, sources=[other, right])
+    await plane.stop("h1", 3)
+    assert (await plane.ask("h1", again, CommandReply)).outcome.accepted
+
+
 async def test_later_steps_are_dropped_by_a_start_from_an_earlier_one(two):
     """After a roll-back nobody can find a step of the abandoned future."""
     plane, hosts = two

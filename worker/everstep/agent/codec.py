@@ -67,6 +67,7 @@ def decode_restore(restore: common_pb2.RankRestore) -> RankRestore:
                 uri=one.uri,
                 checksum=one.checksum,
                 bytes=one.bytes,
+                generation=one.generation,
             )
             for one in restore.sources
             if one.kind in {common_pb2.OWN_MEMORY, common_pb2.PEER_MEMORY, common_pb2.OBJECT_STORE}

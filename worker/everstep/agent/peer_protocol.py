@@ -6,7 +6,7 @@
         -> go, then the slot's bytes -> ack {step}
         -> ack {step}                       it is there already
         -> refused {why, detail}            stale_generation, no_space, bad_checksum
-    pull {job_id, rank, step}
+    pull {job_id, rank, step, generation}
         -> slot {bytes}, then the slot's bytes
         -> absent
 
@@ -76,14 +76,20 @@ class PeerConnection:
         if answer["kind"] == "refused":
             raise RefusedError(answer["why"], f"peer {self._where}: {answer['detail']}")
 
-    def ask(self, job_id: str, rank: int, step: int) -> int:
-        """Ask for a snapshot; returns how many bytes ``receive`` must take.
+    def ask(self, job_id: str, rank: int, step: int, generation: int = 0) -> int:
+        """Ask for a snapshot (of any generation if 0); returns the bytes to ``receive``.
 
         Raises:
             NotFoundError: the peer does not hold it.
             Unavailable: the connection broke.
         """
-        message = {"kind": "pull", "job_id": job_id, "rank": rank, "step": step}
+        message = {
+            "kind": "pull",
+            "job_id": job_id,
+            "rank": rank,
+            "step": step,
+            "generation": generation,
+        }
         with self._breaking():
             framing.send(self._socket, message)
             answer = self._answer()

@@ -48,6 +48,7 @@ class Pull:
     job_id: str
     rank: int
     step: int
+    generation: int = 0  # that wrote it; 0: any
 
 
 class PeerServer:
@@ -155,14 +156,11 @@ class PeerServer:
 
     def _give(self, connection: socket.socket, pull: Pull) -> None:
         _check_id(pull.job_id)
-        held = next(
-            (
-                found
-                for own in (True, False)
-                if (found := self._memory.find(pull.job_id, pull.rank, pull.step, own=own))
-            ),
-            None,
-        )
+        held = None
+        for own in (True, False):
+            held = held or self._memory.find(
+                pull.job_id, pull.rank, pull.step, own=own, generation=pull.generation
+            )
         if held is None:
             framing.send(connection, {"kind": "absent"})
             return

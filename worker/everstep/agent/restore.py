@@ -108,9 +108,9 @@ class Restorer:
         here = source.host_id in {"", self._host_id}
         match source.kind:
             case SourceKind.OWN_MEMORY if here:
-                return await self._call(lambda: self._check(attempt))
+                return await self._call(lambda: self._check(attempt, source.generation))
             case SourceKind.PEER_MEMORY if here:
-                return await self._call(lambda: self._adopt(attempt))
+                return await self._call(lambda: self._adopt(attempt, source.generation))
             case SourceKind.OBJECT_STORE:
                 return await self._download(attempt, source)
             case _:
@@ -119,9 +119,11 @@ class Restorer:
     async def _call(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
-    def _check(self, attempt: _Attempt) -> int:
+    def _check(self, attempt: _Attempt, generation: int) -> int:
         """Use the rank's own copy where it lies."""
-        held = self._memory.find(attempt.job_id, attempt.rank, attempt.step, own=True)
+        held = self._memory.find(
+            attempt.job_id, attempt.rank, attempt.step, own=True, generation=generation
+        )
         if held is None:
             raise NotFoundError("not in this host's memory")
         try:
@@ -131,24 +133,26 @@ class Restorer:
             raise
         return held.slot
 
-    def _adopt(self, attempt: _Attempt) -> int:
+    def _adopt(self, attempt: _Attempt, generation: int) -> int:
         """Make a copy that this host kept for the rank's former host its own."""
         memory = self._memory
         directory = memory.directory(attempt.job_id, attempt.rank, own=True)
         with memory.writing(attempt.job_id, attempt.generation, directory, _nothing):
-            held = memory.find(attempt.job_id, attempt.rank, attempt.step, own=False)
+            held = memory.find(
+                attempt.job_id, attempt.rank, attempt.step, own=False, generation=generation
+            )
             if held is None:
                 raise NotFoundError("no copy in this host's memory")
             directory.mkdir(parents=True, exist_ok=True)
             path = memory.slot_for(attempt.job_id, attempt.rank, attempt.step, own=True)
             held.path.replace(path)
-        return self._check(attempt)
+        return self._check(attempt, generation)
 
     def _pull(self, attempt: _Attempt, source: Source) -> int:
         memory = self._memory
         directory = memory.directory(attempt.job_id, attempt.rank, own=True)
         with PeerConnection(source.address, source.peer_port) as connection:
-            size = connection.ask(attempt.job_id, attempt.rank, attempt.step)
+            size = connection.ask(attempt.job_id, attempt.rank, attempt.step, source.generation)
             with memory.writing(attempt.job_id, attempt.generation, directory, connection.cut_off):
                 path = memory.slot_for(attempt.job_id, attempt.rank, attempt.step, own=True)
                 memory.require_room(path, size)

@@ -42,6 +42,7 @@ class Source:
     uri: str = ""
     checksum: str = ""
     bytes: int = 0
+    generation: int = 0  # that wrote it; 0: any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

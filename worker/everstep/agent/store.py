@@ -156,10 +156,24 @@ class HostMemory:
                 found += held_in(directory, rank, own=own)
         return found
 
-    def find(self, job_id: str, rank: int, step: int, *, own: bool) -> Held | None:
-        """Return the snapshot of one step, None if it is not here."""
+    def find(
+        self, job_id: str, rank: int, step: int, *, own: bool, generation: int = 0
+    ) -> Held | None:
+        """Return the snapshot of one step, None if it is not here.
+
+        Args:
+            job_id: whose.
+            rank: whose.
+            step: which.
+            own: the rank's own, or the copy kept for a peer's rank.
+            generation: that wrote it; 0 for any. After a rollback two may hold the same step, and
+                only one of them is of the present history.
+        """
         directory = self.directory(job_id, rank, own=own)
-        return next((one for one in held_in(directory, rank, own=own) if one.step == step), None)
+        for one in held_in(directory, rank, own=own):
+            if one.step == step and generation in {0, one.preamble.generation}:
+                return one
+        return None
 
     def newest(self, job_id: str, rank: int) -> Held | None:
         """Return a rank's own newest snapshot."""
