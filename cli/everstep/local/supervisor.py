@@ -71,10 +71,12 @@ class Supervisor:
         await running.start_all(catalogue.servers(running.stack))
         self._doing = "databases"
         await catalogue.provision(running.stack)
-        self._doing = "services"
-        await running.start_all(catalogue.services(running.stack))
-        self._doing = "hosts"
-        await asyncio.gather(*(running.start_host(host) for host in running.stack.hosts))
+        self._doing = "services and hosts"
+        await asyncio.gather(
+            running.start_all(catalogue.services(running.stack)),
+            # At the same time: a monitor that finds a job in its books begins to miss its hosts.
+            *(running.start_host(host) for host in running.stack.hosts),
+        )
         self._doing, self._phase = "", "running"
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
