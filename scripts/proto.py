@@ -13,7 +13,10 @@ from grpc_tools import protoc
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "proto"
 TARGET = ROOT / "lib" / "everstep" / "wire" / "v1"
-IMPORT = re.compile(r"\beverstep\.v1\b(?=[\w.]* import|\.\w+_pb2)|(?<=^from )everstep\.v1(?= import)", re.M)
+IMPORT = re.compile(
+    r"\beverstep\.v1\b(?=[\w.]* import|\.\w+_pb2)|(?<=^from )everstep\.v1(?= import)",
+    re.MULTILINE,
+)
 
 
 def generate() -> dict[str, str]:

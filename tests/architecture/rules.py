@@ -155,6 +155,8 @@ def ignores_are_explained(root: Path) -> list[str]:
     ignore = re.compile(r"#\s*type:\s*ignore(?P<codes>\[[\w-]+(,\s*[\w-]+)*\])?(?P<why>.*)")
     wrong = []
     for path in (*sources(root), *sources(root, "tests")):
+        if "architecture" in path.parts:
+            continue  # its examples of what is wrong
         for number, line in enumerate(path.read_text().splitlines(), start=1):
             for match in filter(None, (noqa.search(line), ignore.search(line))):
                 if not match["codes"]:
