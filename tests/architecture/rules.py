@@ -85,12 +85,13 @@ def functions_are_short(root: Path) -> list[str]:
 
 
 def lines_are_short(root: Path) -> list[str]:
-    """Two files fit side by side."""
+    """Two files fit side by side; words to a linter at the end of a line do not count."""
+    pragma = re.compile(r"\s*# (noqa|type: ignore).*$")
     return [
-        f"{path}:{number}: {len(line)} characters, more than {LINE_CHARACTERS_MAX}"
+        f"{path}:{number}: {length} characters, more than {LINE_CHARACTERS_MAX}"
         for path in (*sources(root), *sources(root, "tests"))
         for number, line in enumerate(path.read_text().splitlines(), start=1)
-        if len(line) > LINE_CHARACTERS_MAX
+        if (length := len(pragma.sub("", line))) > LINE_CHARACTERS_MAX
     ]
 
 
