@@ -226,7 +226,11 @@ def _fail(channel: Channel, how: str, step: int) -> int | None:
             raise ValueError("the user's mistake")
         case "said":
             channel.say(
-                "failed", exit_class="USER_ERROR", error="ValueError: x", traceback="T", step=step
+                "failed",
+                exit_class="USER_ERROR",
+                error="ValueError: x",
+                traceback="T",
+                step=step - 1,
             )
             return EXIT_CODES[ExitClass.USER_ERROR]
         case "collective":

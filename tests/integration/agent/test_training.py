@@ -119,7 +119,10 @@ async def test_lost_host_is_replaced_and_nothing_is_different(tmp_path):
         told = plane.newest_step(1)
         assert common >= told - 1, (common, told)
         placement = laid_out([hosts[0], spare, hosts[2], hosts[3]])
-        restores = [RankRestore(rank=rank, sources=held[rank, common]) for rank in range(8)]
+        restores = [  # own memory (kind 1) before a peer's (kind 2)
+            RankRestore(rank=rank, sources=sorted(held[rank, common], key=lambda one: one.kind))
+            for rank in range(8)
+        ]
         await start_all(plane, placement, 2, spec, restore_step=common, restores=restores)
         ready = await until(
             lambda: len(got := plane.reported(RANK_READY, 2)) == 8 and got, limit_s=LIMIT_S
