@@ -19,8 +19,8 @@ from benchmarks.workload.training import DEMO
 
 HOST_RANKS: Final = (2, 3)  # of the second host
 STEPS_BEFORE: Final = 4  # committed before a fault: caches are warm, snapshots and replicas exist
-TRAINING_S: Final = 120.0  # to get that far, from a cold start
-RECOVERY_S: Final = 90.0  # several times what the slowest peer takes
+TRAINING_S: Final = 180.0  # to get that far, from a cold start
+RECOVERY_S: Final = 180.0  # several times what the slowest peer takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,10 @@ again and becomes the spare of the next fault.
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -94,6 +96,8 @@ class Stack:
         ]
         try:
             return [self._strike(job_id, directory, rng) for _ in range(faults)]
+        except TimedOutError as error:
+            raise TimedOutError(f"{error}; {self._evidence(job_id)}") from None
         finally:
             self.client.act(job_id, "stop")
             wait_for(
@@ -156,6 +160,17 @@ class Stack:
         extra = self._told(job_id, before, sample.fault_at)
         self._bring_back(killed)
         return replace(sample, extra={"killed_host": killed, **extra})
+
+    def _evidence(self, job_id: str) -> str:
+        """Keep the logs of a failure and return where they are and what the services say."""
+        kept = Path(tempfile.mkdtemp(prefix="everstep-bench-failed-"))
+        shutil.copytree(self._paths.logs, kept / "logs")
+        unwanted = shutil.ignore_patterns("*.sock")
+        shutil.copytree(self._paths.root / "hosts", kept / "hosts", ignore=unwanted)
+        said = {"job": self.client.job(job_id), "incidents": self.client.incidents(job_id)}
+        (kept / "services.json").write_text(json.dumps(said, indent=1))
+        job = said["job"]
+        return f"{job_id} is {job['phase']} in generation {job['generation']}; logs in {kept}"
 
     def _told(self, job_id: str, before: set[str], fault_at: float) -> dict[str, Any]:
         """Return what the services say of the newest recovery, in seconds after the fault."""
