@@ -1,8 +1,10 @@
 """What a rank does when its agent asks, goes away, or cannot help; and how it ends."""
 
 import pytest
+from tests.integration.train.harness import JOB
 
 from everstep.memory.compare import compare
+from everstep.memory.layout import write_fence
 from everstep.memory.reader import verify_slot
 from everstep.memory.slot import read_preamble
 
@@ -142,6 +144,19 @@ def test_restore_that_failed_ends_the_rank_with_the_problems(make_world, make_sp
     world.until_ended()
     assert world.ranks[0].words["exit_class"] == "RESTORE_FAILED"
     assert "h2: absent; s3: bad checksum" in world.ranks[0].words["error"]
+
+
+def test_rank_of_a_fenced_generation_writes_nothing(make_world, make_spec):
+    """A start that comes after the fence ends before it touches a slot."""
+    world = make_world("fenced", make_spec({}, steps=5))
+    write_fence(world.memory_dir, JOB, 2)
+    world.start(1)
+    world.until_ended()
+    assert world.ranks[0].words["exit_class"] == "RESTORE_FAILED"
+    assert "generation 1, but this host is fenced at 2" in world.ranks[0].words["error"]
+    assert world.held_steps(0) == set()
+    world.start(2)
+    world.finish()
 
 
 USER_CODE = """

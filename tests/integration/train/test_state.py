@@ -8,6 +8,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from everstep.memory.control import Control
 from everstep.memory.layout import control_path, durable_path, slot_path
 from everstep.memory.reader import SlotReader, verify_slot
+from everstep.memory.slot import read_preamble
 from everstep.memory.writer import Owner
 from everstep.train import randomness
 from everstep.train.endings import RestoreFailedError
@@ -143,6 +144,27 @@ def test_replication_counts_from_the_newest_snapshot(tmp_path):
     assert training.snapshots.replicated
     agent.reset(replication_off=True)
     assert training.snapshots.replicated
+
+
+def test_snapshots_of_a_past_that_was_given_up_are_gone(tmp_path):
+    """After going back to a step, newer ones cannot be restored; a fresh start keeps none."""
+    training = Training(tmp_path, 1, OPTIMIZERS["sgd"])
+    for step in (8, 9, 10):
+        training.snapshots.take(step=step, data_state={})
+    assert held(tmp_path) == [10, 9]
+    training.snapshots.restored(slot=1, step=9)
+    assert held(tmp_path) == [None, 9]
+    training.snapshots.take(step=10, data_state={})
+    training.snapshots.restored(slot=0, step=10)
+    assert held(tmp_path) == [10, 9]
+    training.snapshots.begun_afresh()
+    assert held(tmp_path) == [None, None]
+
+
+def held(directory) -> list[int | None]:
+    """Return the steps in the two slots."""
+    claims = [read_preamble(slot_path(directory, slot)) for slot in range(2)]
+    return [claim.step if claim is not None else None for claim in claims]
 
 
 def changed_restore(tmp_path, other) -> None:

@@ -156,6 +156,16 @@ def read_preamble(path: Path) -> Preamble | None:
     return preamble if preamble.slot_bytes <= size else None
 
 
+def invalidate(path: Path) -> None:
+    """Make a slot file say that it holds nothing; an absent one stays absent."""
+    try:
+        with path.open("r+b") as file:
+            file.seek(VALID_OFFSET)
+            file.write(bytes(4))
+    except FileNotFoundError:
+        return
+
+
 def decode_header(data: bytes, preamble: Preamble, where: str) -> SlotHeader:
     """Check and decode header bytes.
 

@@ -13,10 +13,11 @@ from typing import Final
 
 from everstep.core.errors import CorruptData, NotFoundError
 from everstep.data.loader import DataState
-from everstep.memory.layout import slot_path
+from everstep.memory.layout import read_fence, slot_path
 from everstep.memory.reader import SlotReader
 from everstep.train.channel import AgentChannel
 from everstep.train.endings import RestoreFailedError
+from everstep.train.environment import RankEnvironment
 from everstep.train.snapshots import SlotSource
 from everstep.train.state import TrackedState
 
@@ -57,6 +58,21 @@ def wait_for_plan(channel: AgentChannel) -> Plan:
         source_kind=str(frame.get("source_kind", "OWN_MEMORY")),
         problems=problems,
     )
+
+
+def refuse_fenced(environment: RankEnvironment) -> None:
+    """Refuse to write on a host that was fenced at a later generation.
+
+    Raises:
+        RestoreFailedError: it was; whatever started this rank was late.
+    """
+    assert environment.memory_dir is not None, "a bare run writes nothing"
+    fence = read_fence(environment.memory_dir, environment.job_id)
+    if fence > environment.generation:
+        raise RestoreFailedError(
+            f"rank {environment.rank} belongs to generation {environment.generation}, but this "
+            f"host is fenced at {fence}"
+        )
 
 
 class Restorer:

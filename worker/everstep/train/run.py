@@ -31,7 +31,7 @@ from everstep.train.environment import RankEnvironment
 from everstep.train.gradients import Gradients
 from everstep.train.groups import build_mesh, choose_device, control_group, join_world
 from everstep.train.report import HEALTH_OK, HEALTH_SKIPPED, NO_SLOT, StepReport, StepWatch
-from everstep.train.restoring import Plan, Restorer, wait_for_plan
+from everstep.train.restoring import Plan, Restorer, refuse_fenced, wait_for_plan
 from everstep.train.saving import Saver
 from everstep.train.snapshots import Snapshots
 from everstep.train.state import TrackedState
@@ -113,6 +113,7 @@ class Run:
         environment = self._environment
         plan = wait_for_plan(self._channel)
         if environment.memory_dir is not None:
+            refuse_fenced(environment)
             directory = rank_dir(environment.memory_dir, environment.job_id, self.rank)
             owner = Owner(
                 job_id=environment.job_id,
@@ -125,6 +126,8 @@ class Run:
             if plan.slot is not None:
                 self._restore(plan, directory)
                 snapshots.restored(slot=plan.slot, step=plan.step)
+            else:
+                snapshots.begun_afresh()
             snapshots.prepare()
         if environment.seek_position is not None:
             self._data_state = self._data_state.at_position(environment.seek_position)

@@ -20,16 +20,16 @@ from torch import Tensor
 
 from everstep.core.errors import CorruptData
 from everstep.memory.control import NO_STEP, Control
-from everstep.memory.layout import control_path, durable_path, slot_path
+from everstep.memory.layout import SLOT_COUNT, control_path, durable_path, slot_path
 from everstep.memory.reader import SlotReader
-from everstep.memory.slot import Entry, checksum_of
+from everstep.memory.slot import Entry, checksum_of, invalidate, read_preamble
 from everstep.memory.writer import Owner, SlotWriter, TensorSpec
 from everstep.train import tree
 from everstep.train.endings import RestoreFailedError
 from everstep.train.gradients import local_part
 from everstep.train.state import NamedTensors, TrackedState
 
-_DURABLE: Final = 2  # index behind the two memory slots
+_DURABLE: Final = SLOT_COUNT  # index behind the memory slots
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,9 +72,22 @@ class Snapshots:
         return self._control.durable_busy
 
     def restored(self, *, slot: int, step: int) -> None:
-        """Note that the newest snapshot lies in ``slot``; the next goes to the other one."""
+        """Note that the newest snapshot lies in ``slot``; the next goes to the other one.
+
+        A newer step in the other slot belongs to a past that was given up (and, after a roll-back
+        that skips batches, to another one than will come): nobody may restore from it any more.
+        """
         self._held_slot = slot
         self.held_step = step
+        other = slot_path(self._directory, 1 - slot)
+        preamble = read_preamble(other)
+        if preamble is not None and preamble.step >= step:
+            invalidate(other)
+
+    def begun_afresh(self) -> None:
+        """Forget whatever an earlier attempt from the beginning has left."""
+        for slot in range(SLOT_COUNT):
+            invalidate(slot_path(self._directory, slot))
 
     def prepare(self) -> None:
         """Create and touch the slot files for the tensors that exist now."""
@@ -88,7 +101,7 @@ class Snapshots:
         fixed = [(name, local_part(tensor)) for name, tensor in self._state.tensors()]
         specs = [_spec(name, tensor) for name, tensor in [*fixed, *moving]]
         self._close()
-        for index in (0, 1, _DURABLE):
+        for index in (*range(SLOT_COUNT), _DURABLE):
             path = (
                 durable_path(self._directory)
                 if index == _DURABLE

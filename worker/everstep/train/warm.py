@@ -3,8 +3,8 @@
 The first step of a fresh process imports what PyTorch loads lazily (``torch._dynamo`` alone is
 seconds) and fills caches that do not depend on the job. Done here, before the fork, every rank
 inherits it. A tiny model takes one step over a fake process group, which communicates with nobody
-and is taken down again; no accelerator is touched, because children could not use it after a fork,
-so where there is one only the imports are done.
+and is taken down again. No accelerator is touched, because children could not use it after a fork:
+with a torch that was built for one, only the imports are done.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ MODULES: Final = (
 
 
 def warm_up() -> None:
-    """Import everything, and take one step of a tiny model where there is no accelerator."""
+    """Import everything; with a CPU-only torch, also take one step of a tiny model."""
     for name in MODULES:
         importlib.import_module(name)
     import torch
 
-    if not torch.accelerator.is_available():
+    # Asking the driver would already open a context, so the question is what torch was built for.
+    if torch.version.cuda is None and torch.version.hip is None and torch.version.xpu is None:
         _take_one_step()
 
 
