@@ -184,6 +184,7 @@ class Host:
         pid = self.fork_server_pid
         if pid and is_running(pid):
             os.kill(pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGCONT)  # in case a test left it standing
             await until(lambda: not is_running(pid), what="fork server ended")
         shutil.rmtree(self.settings.memory_dir, ignore_errors=True)
 
