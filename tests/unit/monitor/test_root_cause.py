@@ -9,11 +9,11 @@ from everstep.monitor.detectors.root_cause import (
     Evidence,
     HostView,
     Judgement,
-    Limits,
     Probe,
     judge,
 )
 from everstep.monitor.events import Action, ExitClass, RankEnded
+from everstep.monitor.policy import Limits
 
 NOW = 100_000
 LIMITS = Limits()

@@ -10,8 +10,9 @@ from everstep.core.system import RandomIds
 from everstep.eventstore.memory import MemoryStore
 from everstep.monitor.codec import AGGREGATE, CODEC
 from everstep.monitor.commands import MarkJob, ObserveExit
-from everstep.monitor.detectors.root_cause import Limits, Probe
+from everstep.monitor.detectors.root_cause import Probe
 from everstep.monitor.events import ExitClass, IncidentOpened, Mark, WatchedHost
+from everstep.monitor.policy import Limits
 from everstep.monitor.watcher import Watcher
 from everstep.service.handler import Handler
 

@@ -131,6 +131,14 @@ class BusOutside:
                 if isinstance(error, NoResponders):
                     await asyncio.sleep(RETRY_PAUSE_S)
                 continue
+            if reply.outcome.why == "stale_generation":
+                # Another controller is ahead: nothing is known against the host.
+                raise Unavailable(f"fence of {host_id} came late: {reply.outcome.detail}")
+            if not reply.outcome.accepted:  # ranks that cannot be ended: the host is not usable
+                if self._clock.monotonic_ms() >= give_up_ms:
+                    return None
+                await asyncio.sleep(RETRY_PAUSE_S)
+                continue
             return Fenced(
                 host_id=host_id,
                 address=reply.address,

@@ -15,9 +15,10 @@ from everstep.monitor import inputs, queries
 from everstep.monitor.api import routes
 from everstep.monitor.codec import AGGREGATE, CODEC
 from everstep.monitor.curves import Curves
-from everstep.monitor.detectors.root_cause import Limits, Probe
+from everstep.monitor.detectors.root_cause import Probe
 from everstep.monitor.inputs import PROBE_S_MAX
 from everstep.monitor.measurements import FLUSH_S, Rollup, flush
+from everstep.monitor.policy import Limits
 from everstep.monitor.projections import MonitorProjection
 from everstep.monitor.repair import Repairer
 from everstep.monitor.settings import Settings

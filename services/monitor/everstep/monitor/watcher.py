@@ -24,10 +24,11 @@ from everstep.monitor.commands import (
     ObserveRefusal,
     OpenIncident,
 )
-from everstep.monitor.detectors.root_cause import Echo, Judgement, Limits, Probe, Verdict, judge
+from everstep.monitor.detectors.root_cause import Echo, Judgement, Probe, Verdict, judge
 from everstep.monitor.detectors.sight import PAUSE_MS, Sight, blind_because
 from everstep.monitor.events import Action, Event, Mark
 from everstep.monitor.evidence import Gathered
+from everstep.monitor.policy import Limits
 from everstep.monitor.state import Watch
 from everstep.service.handler import Handler
 

@@ -26,6 +26,7 @@ from typing import Final
 
 from everstep.core.time import HOUR_MS
 from everstep.monitor.events import Action, ExitClass, RankEnded
+from everstep.monitor.policy import Limits
 
 
 class Probe(StrEnum):
@@ -36,25 +37,6 @@ class Probe(StrEnum):
     ANSWERED = "answered"
     NO_RESPONDERS = "no_responders"
     NO_ANSWER = "no_answer"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Thresholds, each in milliseconds."""
-
-    # A host is asked again only after this long, so that a slow verdict does not flood it.
-    probe_again_ms: int = 1_000
-    # Heartbeats come every second; three missing ones are no jitter. DESIGN allows 5 s in all.
-    silence_ms: int = 3_000
-    # One program runs on all ranks, so one user error often shows on several of them at once.
-    user_error_group_ms: int = 200
-    # Ranks of one host that die together are reported one after the other, within milliseconds.
-    death_group_ms: int = 30
-    # Only echoes and every host answers: a rank's exit report that is still on its way has come by
-    # then (exit reports took under 100 ms; chosen ten times that).
-    echo_patience_ms: int = 1_000
-    # Chosen: a host on which ranks were killed this often in an hour is not sound.
-    deaths_per_hour_max: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
