@@ -22,7 +22,7 @@ from typing import Any, Final
 from benchmarks.contestants import launched, ours
 from benchmarks.contestants.faults import Sample
 from benchmarks.contestants.floor import Floor
-from benchmarks.contestants.launched import DLROVER, NVRX, TORCHRUN, Peer
+from benchmarks.contestants.launched import DLROVER, NVRX, NVRX_RANKS_ONLY, TORCHRUN, Peer
 from benchmarks.support import figures, peer_venv
 from benchmarks.support.processes import TimedOutError, say
 from benchmarks.workload.corpus import make_corpus
@@ -30,8 +30,13 @@ from benchmarks.workload.training import DEMO
 
 ROUNDS: Final = 5
 FAULTS_A_ROUND: Final = 2  # 10 repeats of ours and of the floor
-# Peers take a minute a round, so each sits out some: 6, 4 and 4 repeats in 5 rounds.
-PEER_ROUNDS: Final = {TORCHRUN: (0, 2, 4), NVRX: (1, 3), DLROVER: (1, 3)}
+# Peers take a minute a round, so each sits out some: 6, 3, 4 and 4 repeats in 5 rounds.
+PEER_ROUNDS: Final = {
+    TORCHRUN: (0, 2, 4),
+    NVRX: (0, 2, 4),
+    NVRX_RANKS_ONLY: (1, 3),
+    DLROVER: (1, 3),
+}
 SEED: Final = 20_260_101  # of the faults' moments
 
 
@@ -62,14 +67,14 @@ def main() -> None:
     """Run all rounds and print the figures."""
     parser = argparse.ArgumentParser(prog="benchmarks.recovery", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--only", nargs="*", help="contestants: ours floor torchrun nvrx dlrover")
+    parser.add_argument("--only", nargs="*", help="contestants, by their names in the figures")
     options = parser.parse_args()
     rng = random.Random(SEED)
     before = figures.machine()
     results = Results()
     wanted = set(options.only or ("ours", "floor", *(peer.name for peer in PEER_ROUNDS)))
     if wanted & {peer.name for peer in PEER_ROUNDS}:
-        results.errors.update(peer_venv.make())
+        results.errors.update(_failed_installs())
     directory = Path(tempfile.mkdtemp(prefix="everstep-bench-"))
     try:
         _run(options.rounds, wanted, directory, rng, results)
@@ -77,6 +82,17 @@ def main() -> None:
         shutil.rmtree(directory, ignore_errors=True)
     whole = options.only is None and options.rounds >= ROUNDS
     figures.save("recovery", _figures(results, before), keep=whole)
+
+
+def _failed_installs() -> dict[str, str]:
+    """Make the peers' environment; returns why contestants cannot take part."""
+    failed = peer_venv.make()
+    return {
+        peer.name: f"not installed: {why}"
+        for peer in PEER_ROUNDS
+        for package, why in failed.items()
+        if peer.name.startswith(package)
+    }
 
 
 def _run(
@@ -117,7 +133,7 @@ def _turn_of_floor(floor: Floor, results: Results) -> None:
 def _turn_of_peer(
     peer: Peer, directory: Path, corpus: Path, rng: random.Random, results: Results
 ) -> None:
-    results.add(peer.name, partial(launched.measure, peer, directory, corpus, FAULTS_A_ROUND, rng))
+    results.add(peer.name, partial(launched.measure, peer, directory, corpus, rng))
 
 
 def _figures(results: Results, before: dict[str, Any]) -> dict[str, Any]:
@@ -133,12 +149,10 @@ def _figures(results: Results, before: dict[str, Any]) -> dict[str, Any]:
         [one.recovery.new_step_s - one.extra["control_plane_s"]["detected"] for one in mine]
     )
     return {
-        **{f"{name}_s": times[name] for name in ("ours", "floor", "torchrun", "nvrx", "dlrover")},
+        **{f"{name}_s": times[name] for name in ("ours", "floor", *names[1:])},
         "ours_over_floor": figures.ratio(times["ours"], times["floor"]),
         "ours_without_detection_over_floor": figures.ratio(after_detection, times["floor"]),
-        "torchrun_over_ours": figures.ratio(times["torchrun"], times["ours"]),
-        "nvrx_over_ours": figures.ratio(times["nvrx"], times["ours"]),
-        "dlrover_over_ours": figures.ratio(times["dlrover"], times["ours"]),
+        **{f"{name}_over_ours": figures.ratio(times[name], times["ours"]) for name in names[1:]},
         "detection_s": detection,
         "steps_lost": {
             name: figures.summary([one.recovery.steps_lost for one in samples])
@@ -150,7 +164,7 @@ def _figures(results: Results, before: dict[str, Any]) -> dict[str, Any]:
         },
         "stages_s": _stages(results),
         "errors": results.errors,
-        "killed": {"ours": ours.KILLED, **{peer.name: launched.KILLED for peer in PEER_ROUNDS}},
+        "killed": {"ours": ours.KILLED, **{peer.name: peer.killed for peer in PEER_ROUNDS}},
         "model": {
             "layout": f"pp{DEMO.pp} x dp{DEMO.dp_replicate * DEMO.dp_shard} x tp{DEMO.tp}",
             "ranks": DEMO.world_size,

@@ -1,8 +1,9 @@
-"""The peers: each is a launcher that starts 8 ranks of a training script and restarts them.
+"""The peers: launchers that start ranks of a training script and restart them after a fault.
 
-One launcher holds all ranks, which is the cheapest set-up on one machine, and the fault takes the
-two rank processes of "one host"; the launcher, its files and its memory survive. That is less than
-a host and the easiest fault for every one of them.
+Where a product survives the loss of a node's launcher, the fault takes a whole node: one of four
+launchers with everything below it, 2 ranks among that, while a fifth launcher stands by. Elsewhere
+one launcher holds all 8 ranks, the cheapest set-up on one machine, and the fault takes 2 rank
+processes: less than a host, and the easiest fault there is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from benchmarks.workload import probe
 SAVE_EVERY: Final = 1  # steps: what costs least after a fault; the price is paid before it
 STORAGE_EVERY: Final = 20  # DLRover's second tier
 STEPS: Final = 100_000  # more than any session makes
-KILLED: Final = "SIGKILL of the 2 rank processes; launcher, its files and its memory survive"
+KILLED_RANKS: Final = "SIGKILL of 2 of the 8 rank processes; launcher, files and memory survive"
+KILLED_NODE: Final = (
+    "SIGKILL of one of 4 launchers, its rank monitors and 2 ranks; files and memory survive, a "
+    "fifth launcher stands by"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +42,8 @@ class Peer:
         launcher: the command before ``-m script``, given a free port.
         service: a process that must run first, given the same port; none for most.
         environment: what the launcher wants, given the same port.
-        checkpoints: where its checkpoints go, given the session's directory.
+        launchers: how many are started; more than one: the fault takes one of them.
+        in_memory: whether checkpoints go to /dev/shm instead of the disk.
         leftovers: patterns of files that it leaves behind, deleted after a session.
     """
 
@@ -46,8 +52,19 @@ class Peer:
     launcher: Callable[[int], Sequence[str]]
     service: Callable[[int], Sequence[str]] | None = None
     environment: Callable[[int], dict[str, str]] = lambda _: {}
+    launchers: int = 1
     in_memory: bool = False
     leftovers: tuple[str, ...] = ()
+
+    @property
+    def killed(self) -> str:
+        """What the fault takes."""
+        return KILLED_RANKS if self.launchers == 1 else KILLED_NODE
+
+    @property
+    def faults(self) -> int:
+        """How many faults a session can take: the spare launcher is used up by the first."""
+        return 2 if self.launchers == 1 else 1
 
 
 TORCHRUN: Final = Peer(
@@ -70,21 +87,14 @@ TORCHRUN: Final = Peer(
 NVRX: Final = Peer(
     name="nvrx",
     script="benchmarks.peers.train_nvrx",
-    launcher=lambda port: (
-        str(PYTHON),
-        "-m",
-        "nvidia_resiliency_ext.fault_tolerance.launcher",
-        "--nnodes=1",
-        "--nproc-per-node=8",
-        "--max-restarts=100",
-        "--monitor-interval=0.1",
-        "--rdzv-backend=c10d",
-        f"--rdzv-endpoint=127.0.0.1:{port}",
-        "--rdzv-id=bench",
-        "--ft-initial-rank-heartbeat-timeout=60",
-        "--ft-rank-heartbeat-timeout=10",
-        "--ft-workload-check-interval=1",
-    ),
+    launcher=lambda port: _ft_launcher(port, "--nnodes=4:5", "--nproc-per-node=2"),
+    launchers=5,
+    in_memory=True,
+)
+NVRX_RANKS_ONLY: Final = Peer(
+    name="nvrx_ranks_only",
+    script="benchmarks.peers.train_nvrx",
+    launcher=lambda port: _ft_launcher(port, "--nnodes=1", "--nproc-per-node=8"),
     in_memory=True,
 )
 DLROVER: Final = Peer(
@@ -116,17 +126,16 @@ DLROVER: Final = Peer(
 )
 
 
-def measure(
-    peer: Peer, directory: Path, corpus: Path, faults: int, rng: random.Random
-) -> list[Sample]:
-    """Start the peer once and strike it ``faults`` times.
+def measure(peer: Peer, directory: Path, corpus: Path, rng: random.Random) -> list[Sample]:
+    """Start the peer once and strike it as often as it can take.
 
     Raises:
         TimedOutError: it does not start, train or recover; the text has the end of its log.
     """
     shutil.rmtree(directory, ignore_errors=True)
-    notes = directory / "probe"
-    notes.mkdir(parents=True)
+    notes, temporary = directory / "probe", directory / "tmp"
+    for path in (notes, temporary):
+        path.mkdir(parents=True)
     memory = Path("/dev/shm") / f"everstep-bench-{peer.name}-{directory.parent.name}"
     checkpoints = memory if peer.in_memory else directory / "checkpoints"
     checkpoints.mkdir(parents=True, exist_ok=True)
@@ -134,6 +143,7 @@ def measure(
     environment = {
         "PYTHONPATH": ":".join(str(REPOSITORY / part) for part in (".", "worker", "lib")),
         "PATH": f"{VENV / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+        "TMPDIR": str(temporary),  # launchers leave sockets behind
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
@@ -145,35 +155,69 @@ def measure(
         "BENCH_STEPS": str(STEPS),
         **peer.environment(port),
     }
-    started = []
+    services: list[Process] = []
+    launchers: list[Process] = []
     try:
         if peer.service is not None:
-            started.append(Process(peer.service(port), environment, directory / "service.log"))
+            services.append(Process(peer.service(port), environment, directory / "service.log"))
         command = (*peer.launcher(port), "-m", peer.script)
-        launcher = Process(command, environment, directory / "launcher.log")
-        started.append(launcher)
-        return _strike_all(launcher, notes, faults, rng)
+        for number in range(peer.launchers):
+            log = directory / f"launcher-{number}.log"
+            launchers.append(Process(command, environment, log))
+        return _strike_all(launchers, notes, peer.faults, rng)
     finally:
-        for process in reversed(started):
+        for process in (*launchers, *services):
             process.end()
         shutil.rmtree(memory, ignore_errors=True)
         _delete(peer.leftovers)
 
 
-def _strike_all(launcher: Process, notes: Path, faults: int, rng: random.Random) -> list[Sample]:
+def _strike_all(
+    launchers: list[Process], notes: Path, faults: int, rng: random.Random
+) -> list[Sample]:
+    standing = list(launchers)
+
     def strike_host() -> float:
+        pids = newest_pids(notes, HOST_RANKS)
+        if len(launchers) > 1:
+            struck = _launcher_of(pids[0], launchers)
+            standing.remove(struck)
+            pids = [struck.pid, *(one.pid for one in struck.descendants())]
         at = time.time()
-        kill(newest_pids(notes, HOST_RANKS))
+        kill(pids)
         return at
 
     def why_dead() -> str | None:
-        code = launcher.ended()
-        return None if code is None else f"the launcher ended with code {code}"
+        codes = [one.ended() for one in standing]
+        return None if None in codes else f"the launchers ended with {codes}"
 
     try:
         return [strike(notes, rng, strike_host, why_dead) for _ in range(faults)]
     except TimedOutError as error:
-        raise TimedOutError(f"{error}; its log ends:\n{launcher.last_lines()}") from None
+        raise TimedOutError(f"{error}; its log ends:\n{standing[0].last_lines()}") from None
+
+
+def _launcher_of(pid: int, launchers: list[Process]) -> Process:
+    return next(one for one in launchers if pid in {below.pid for below in one.descendants()})
+
+
+def _ft_launcher(port: int, *size: str) -> tuple[str, ...]:
+    """Return NVRx's launcher with limits as tight as a step of a second allows."""
+    return (
+        str(PYTHON),
+        "-m",
+        "nvidia_resiliency_ext.fault_tolerance.launcher",
+        *size,
+        "--max-restarts=100",
+        "--monitor-interval=0.1",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{port}",
+        "--rdzv-id=bench",
+        "--local-addr=127.0.0.1",
+        "--ft-initial-rank-heartbeat-timeout=60",
+        "--ft-rank-heartbeat-timeout=10",
+        "--ft-workload-check-interval=1",
+    )
 
 
 def _delete(patterns: Sequence[str]) -> None:
