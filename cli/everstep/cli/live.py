@@ -128,8 +128,9 @@ def step_line(seen: Seen) -> str:
 
 
 def phase_line(job: dict[str, Any]) -> str:
-    """Return the phase in one line."""
-    why = f": {job['detail']}" if job["detail"] else ""
+    """Return the phase in one line; of a traceback its last one, which says what was raised."""
+    lines = job["detail"].strip().splitlines()
+    why = f": {lines[-1]}" if lines else ""
     return f"{job['job_id']} is {job['phase']} (generation {job['generation']}){why}"
 
 

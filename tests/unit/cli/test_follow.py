@@ -148,6 +148,13 @@ def test_throughput_counts_only_the_newest_generation():
     assert Seen(job=job_in("running")).tokens_per_s == 0.0
 
 
+def test_failure_with_a_traceback_is_told_by_its_last_line():
+    """The whole traceback is printed once, at the end, by `run`."""
+    detail = "Traceback (most recent call last):\n  File x\nValueError: no such layer\n"
+    _, lines = lines_of(FakeServices((job_in("failed", detail=detail), [])))
+    assert lines == ["j is failed (generation 1): ValueError: no such layer"]
+
+
 def test_panel_shows_all_that_a_person_asks_for():
     """Step, loss, speed, goodput, hosts, incidents and trouble are on one screen."""
     seen = Seen(job=job_in("recovering", detail="waits for a host"))
