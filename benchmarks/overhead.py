@@ -70,8 +70,8 @@ def main() -> None:
     try:
         corpus = make_corpus(directory)
         with ExitStack() as opened:
-            run, more = "benchmarks.workload.bare_rank:run", ",benchmarks.workload.bare_rank"
-            servers = opened.enter_context(ForkServers(directory / "bare", run, more))
+            run = "benchmarks.workload.bare_rank:run"
+            servers = opened.enter_context(ForkServers(directory / "bare", run))
             stack = opened.enter_context(Stack(directory / "stack", corpus))
             for name, sizes in SIZES.items():
                 laps = _alternate(name, sizes, options, servers, stack, directory, corpus)

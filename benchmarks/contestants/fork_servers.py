@@ -17,13 +17,10 @@ from benchmarks.support.processes import Process, free_port, wait_for
 from benchmarks.workload.training import DEMO
 
 from everstep.agent import framing
+from everstep.train.fork_server import PRELOAD
 
 HOSTS: Final = 4
 RANKS_A_HOST: Final = 2
-PRELOAD: Final = (
-    "numpy,torch,torch.distributed,torch.distributed.device_mesh,torch.distributed.fsdp,"
-    "torch.distributed.tensor.parallel,torch.distributed.pipelining,benchmarks.workload.training"
-)
 WARM_S: Final = 90.0
 
 
@@ -32,14 +29,14 @@ class ForkServers:
 
     Args:
         directory: for sockets and logs; must not exist.
-        run: ``module:function`` that a rank runs.
-        preload: modules to import beside the usual ones, each with a leading comma.
+        run: ``module:function`` that a rank runs; its module is imported before the fork, with all
+            that Everstep's own ranks find imported and warmed up.
     """
 
-    def __init__(self, directory: Path, run: str, preload: str = "") -> None:
+    def __init__(self, directory: Path, run: str) -> None:
         self._directory = directory
         self._run = run
-        self._preload = PRELOAD + preload
+        self._preload = ",".join((*PRELOAD, run.partition(":")[0]))
         self._servers: list[Process] = []
         self._connections: list[socket.socket] = []
         self._generation = 0
