@@ -82,6 +82,26 @@ def test_killed_again_and_again_ends_bit_equal(make_world, make_spec):
     assert_equal_states(reference, killed)
 
 
+def test_run_restored_to_its_last_step_only_ends(make_world, make_spec):
+    """Killed between the last step and the end: no step more, and the same final state."""
+    spec = make_spec({"dp_shard": 2}, steps=4, args={"dropout": 0.1})
+    world = make_world("ended", spec)
+    world.start()
+    world.finish()
+    last = [rank.steps[-1] for rank in world.ranks]
+    kept = [path.rename(path.with_name("kept.shard")) for path in world.durable()]
+    world.start(1, step=4)
+    world.finish()
+    result = compare(kept, world.durable())
+    assert result.equal, result.differences
+    for rank, before in zip(world.ranks, last, strict=True):
+        (again,) = rank.steps
+        assert (again["step"], again["durable"], again["first"]) == (4, True, True)
+        for name in ("loss", "grad_norm", "tokens", "health"):
+            assert again[name] == before[name]
+        assert rank.words == {"kind": "finished", "exit_class": "FINISHED", "step": 4}
+
+
 def test_survivors_of_a_killed_rank_end_with_collective_errors(make_world, make_spec):
     """A dead peer is seen at once by those who wait for it, and named an echo."""
     world = make_world("killed", make_spec({"pp": 2, "dp_shard": 2}, steps=500))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import distributed as dist
@@ -81,6 +81,21 @@ class Agreement:
     stop: bool
     replicated: bool
     durable_free: bool
+
+
+def noted(agreement: Agreement) -> dict[str, Any]:
+    """Return what of it belongs to the step, and not to the moment that it was agreed in."""
+    return {
+        "grad_norm": agreement.grad_norm,
+        "loss": agreement.loss,
+        "tokens": agreement.tokens,
+        "skip": agreement.skip,
+    }
+
+
+def from_notes(notes: dict[str, Any]) -> Agreement:
+    """Return the agreement of a step that is over, with nothing asked for and nothing allowed."""
+    return Agreement(**notes, save=False, stop=False, replicated=False, durable_free=False)
 
 
 def tally(words: list[float], world_size: int) -> Agreement:

@@ -9,7 +9,7 @@ snapshots and reports.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from everstep.memory.writer import Owner
 from everstep.train import randomness
 from everstep.train.batches import Batch, BatchSource, Dataset, require_data
 from everstep.train.channel import AgentChannel
-from everstep.train.control import Agreement, StepCollective, Vote
+from everstep.train.control import Agreement, StepCollective, Vote, from_notes, noted
 from everstep.train.endings import RunStoppedError
 from everstep.train.environment import RankEnvironment
 from everstep.train.gradients import Gradients
@@ -71,7 +71,7 @@ class Run:
         self._gradients_of: tuple[int, ...] = ()
         self._data_state = DataState()
         self._watch = StepWatch(clock)
-        self._begun = False
+        self._begun = self._last_is_written = False
         self._first = True
         self._save_asked = self._stop_asked = False
         self.ended = False
@@ -214,11 +214,15 @@ class Run:
         return self._complete(agreement)
 
     def finish(self) -> None:
-        """End the run here: write the last snapshots unless the last step has done so."""
-        if not self.ended and self._saver is not None and self.step_index:
-            slot, durable = self._saver.at_end(self.step_index, self._data_state)
-            if self.report is not None:
-                self._say_step(replace(self.report, snapshot_slot=slot, durable=durable))
+        """End the run here: write the last snapshots, unless the last step has done so.
+
+        Steps may have ended early, or the run was restored to its last step because it died
+        between that step and its end; then that step is reported once more.
+        """
+        self._begin()
+        notes = self._state.notes if self._state is not None else {}
+        if self._saver is not None and notes and not self._last_is_written:
+            self._conclude(from_notes(notes), last=True)
         self.ended = True
 
     def _restore(self, plan: Plan, directory: Path) -> None:
@@ -274,26 +278,30 @@ class Run:
     def _complete(self, agreement: Agreement) -> StepReport:
         self.stopped = agreement.stop and self.step_index < self.spec.steps
         self.ended = self.stopped or self.step_index >= self.spec.steps
+        if self._state is not None:
+            self._state.notes = noted(agreement)
+        return self._conclude(agreement, last=self.ended)
+
+    def _conclude(self, agreement: Agreement, *, last: bool) -> StepReport:
+        """Snapshot and report the step that ``step_index`` counts as completed."""
+        watch = self._watch
         slot, durable = NO_SLOT, False
         if self._saver is not None:
-            begun_ms = self._watch.now_ms()
-            if self.ended:
+            begun_ms = watch.now_ms()
+            if last:
                 slot, durable = self._saver.at_end(self.step_index, self._data_state)
             else:
                 slot, durable = self._saver.after_step(self.step_index, self._data_state, agreement)
-            self._watch.stall_ms = self._watch.now_ms() - begun_ms
-        blocked, waited, stalled = (
-            self._watch.blocked_ms,
-            self._watch.data_wait_ms,
-            self._watch.stall_ms,
-        )
+            watch.stall_ms = watch.now_ms() - begun_ms
+        self._last_is_written = last
+        blocked, waited, stalled = watch.blocked_ms, watch.data_wait_ms, watch.stall_ms
         self.report = StepReport(
             step=self.step_index,
             loss=agreement.loss,
             grad_norm=agreement.grad_norm,
             tokens=agreement.tokens,
             health=HEALTH_SKIPPED if agreement.skip else HEALTH_OK,
-            step_time_ms=self._watch.lap(),
+            step_time_ms=watch.lap(),
             blocked_ms=blocked,
             data_wait_ms=waited,
             stall_ms=stalled,

@@ -26,6 +26,7 @@ NamedTensors = list[tuple[str, Tensor]]
 
 _LIKE_PARAMETER: Final = "parameter"
 _PLAIN: Final = "plain"
+_NOTES: Final = "run.notes"
 
 
 class TrackedState:
@@ -61,6 +62,7 @@ class TrackedState:
             for path, part in _with_extra_state(module)
         ]
         self._layouts: dict[str, tuple[int, bytes]] = {}
+        self.notes: dict[str, Any] = {}  # what else the run wants to know after a restore
 
     def signature(self) -> int:
         """Return a number that changes when tensors come into being (optimizer state)."""
@@ -97,6 +99,7 @@ class TrackedState:
         for name, optimizer in self.optimizers.items():
             objects[name] = tree.encode(_options(optimizer), name, tensors)
             objects[f"{name}.layout"] = self._layout(name, optimizer)
+        objects[_NOTES] = tree.encode(self.notes, _NOTES, tensors)
         for name, thing in self._objects.items():
             objects[name] = tree.encode(thing.state_dict(), name, tensors)
         for name, part in self._extra_states:
@@ -111,6 +114,7 @@ class TrackedState:
         """
         for name, tensor in [*self._model_tensors, *self._tensors.items()]:
             source.fill(name, local_part(tensor))
+        self.notes = source.tree(_NOTES)
         for name, optimizer in self.optimizers.items():
             self._restore_optimizer(name, optimizer, source)
         for name, thing in self._objects.items():
