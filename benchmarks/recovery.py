@@ -22,7 +22,7 @@ from typing import Any, Final
 from benchmarks.contestants import launched, ours
 from benchmarks.contestants.faults import Sample
 from benchmarks.contestants.floor import Floor
-from benchmarks.contestants.launched import DLROVER, NVRX, NVRX_RANKS_ONLY, TORCHRUN, Peer
+from benchmarks.contestants.peers import DLROVER, NVRX, NVRX_NODE, TORCHRUN, TORCHRUN_NODE, Peer
 from benchmarks.support import figures, peer_venv
 from benchmarks.support.processes import TimedOutError, say
 from benchmarks.workload.corpus import make_corpus
@@ -30,11 +30,12 @@ from benchmarks.workload.training import DEMO
 
 ROUNDS: Final = 5
 FAULTS_A_ROUND: Final = 2  # 10 repeats of ours and of the floor
-# Peers take a minute a round, so each sits out some: 6, 3, 4 and 4 repeats in 5 rounds.
+# Peers take a minute a round, so each sits out some: 6, 3, 4, 3 and 4 repeats in 5 rounds.
 PEER_ROUNDS: Final = {
     TORCHRUN: (0, 2, 4),
-    NVRX: (0, 2, 4),
-    NVRX_RANKS_ONLY: (1, 3),
+    TORCHRUN_NODE: (1, 3, 4),
+    NVRX: (1, 3),
+    NVRX_NODE: (0, 2, 4),
     DLROVER: (1, 3),
 }
 SEED: Final = 20_260_101  # of the faults' moments
