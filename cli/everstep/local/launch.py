@@ -22,8 +22,6 @@ from everstep.core.errors import CorruptData, EverstepError, NotFoundError, Unav
 from everstep.core.system import RandomIds
 from everstep.local import cleanup, control, processes
 from everstep.local.fleet import CHIPS_DEFAULT, PODS_DEFAULT, first_fleet
-from everstep.local.server_command import free_ports
-from everstep.local.servers import new_credentials, new_ports
 from everstep.local.state import (
     SERVICES,
     SHM,
@@ -134,9 +132,9 @@ def up(
         if before is not None:
             cleanup.sweep(paths, before)
         save_stack(paths, _new_stack(paths, plan, before))
-        _start_supervisor(paths, supervisor)
+        process = _start_supervisor(paths, supervisor)
         try:
-            _wait_running(paths, progress)
+            _wait_running(paths, progress, process)
         except EverstepError:
             _stop(paths)
             raise
@@ -197,7 +195,18 @@ def _stop_unknown(paths: StatePaths) -> bool:
 
 
 def _new_stack(paths: StatePaths, plan: Plan, before: Stack | None) -> Stack:
-    """Keep secrets and identity of an earlier run: its databases were made with them."""
+    """Keep secrets and identity of an earlier run: its databases were made with them.
+
+    Raises:
+        NotFoundError: this installation cannot run servers.
+    """
+    try:  # what a plain installation, made to talk to a cluster, does not have
+        from everstep.local.server_command import free_ports
+        from everstep.local.servers import new_credentials, new_ports
+    except ModuleNotFoundError as error:
+        raise NotFoundError(
+            f"a stack on this machine needs {error.name}: pip install 'everstep[all]'"
+        ) from error
     ids = RandomIds()
     stack_id = before.stack_id if before is not None else ids.new_id("")[:12]
     shared = SHM.is_dir() and os.access(SHM, os.W_OK)
@@ -213,10 +222,10 @@ def _new_stack(paths: StatePaths, plan: Plan, before: Stack | None) -> Stack:
     )
 
 
-def _start_supervisor(paths: StatePaths, command: Sequence[str]) -> None:
+def _start_supervisor(paths: StatePaths, command: Sequence[str]) -> subprocess.Popen[bytes]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
     with paths.log("supervisor").open("ab") as log:
-        subprocess.Popen(
+        return subprocess.Popen(
             [*command, "--state", str(paths.root)],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -227,13 +236,17 @@ def _start_supervisor(paths: StatePaths, command: Sequence[str]) -> None:
         )
 
 
-def _wait_running(paths: StatePaths, progress: Progress) -> None:
+def _wait_running(
+    paths: StatePaths, progress: Progress, supervisor: subprocess.Popen[bytes] | None = None
+) -> None:
     deadline_s = time.monotonic() + UP_TIMEOUT_S
     while time.monotonic() < deadline_s:
         try:
             status = control.ask(paths.socket, {"command": "status"})
         except Unavailable:
             status = {"phase": "starting", "doing": "supervisor", "units": [], "problem": ""}
+        if supervisor is not None and supervisor.poll() is not None:
+            raise Unavailable(f"the supervisor has ended; its log is {paths.log('supervisor')}")
         progress(status)
         if status["phase"] == "running":
             return

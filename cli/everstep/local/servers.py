@@ -22,30 +22,10 @@ from everstep.core.system import IdSource
 from everstep.local.bundled_nats import nats_system_url, nats_url, prepare_nats
 from everstep.local.bundled_postgres import postgres_url, prepare_postgres
 from everstep.local.bundled_s3 import INTERNAL_PORT_COUNT, prepare_s3, s3_endpoint
+from everstep.local.keys import Credentials, Ports
 from everstep.local.server_command import ServerCommand, free_ports, wait_ready
 
 START_TIMEOUT_S: Final = 60.0  # seconds at most on an idle machine; a loaded one may swap
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
-    """Random secrets of one stack; keep them in a file of mode 0600."""
-
-    postgres_password: str
-    nats_password: str
-    nats_system_password: str
-    s3_access_key: str
-    s3_secret_key: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
-    """Fixed for the life of a stack, so that clients find a restarted server again."""
-
-    postgres: int
-    nats: int
-    s3: int
-    s3_internal: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from everstep.core.errors import CorruptData, InvalidInput
-from everstep.local.servers import Credentials, Ports
+from everstep.local.keys import Credentials, Ports
 
 STATE_VARIABLE: Final = "EVERSTEP_STATE"
 STATE_DEFAULT: Final = ".everstep"

@@ -283,6 +283,14 @@ def test_part_that_does_not_start_fails_the_up_with_its_log_and_leaves_nothing(p
     assert "it cannot work like this" in paths.log("monitor").read_text()
 
 
+def test_supervisor_that_dies_at_once_is_told_with_its_log(paths):
+    """Nobody waits three minutes for a process that is gone."""
+    broken = (sys.executable, "-c", "raise SystemExit('no way')")
+    with pytest.raises(Unavailable, match=r"the supervisor has ended; its log is .*supervisor.log"):
+        launch.up(paths, PLAN, lambda _: None, supervisor=broken)
+    assert "no way" in paths.log("supervisor").read_text()
+
+
 def test_second_up_at_the_same_time_is_told_to_wait(paths):
     """Two starts of one stack would fight over its ports."""
     paths.create()
