@@ -19,7 +19,7 @@ def main() -> None:
     """Run the command line and exit."""
     try:
         app()
-    except (EverstepError, OSError) as error:
+    except (EverstepError, OSError, ModuleNotFoundError) as error:
         if DEBUG_OPTION in sys.argv[1:]:
             traceback.print_exc()
         ERR.print("[bold red]error:[/]", end=" ")
@@ -29,6 +29,8 @@ def main() -> None:
 
 def sentence(error: Exception) -> str:
     """Return what went wrong as one sentence, never empty."""
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("everstep"):
+        return f"this needs {error.name}, which is not installed: pip install 'everstep[all]'"
     return str(error).strip() or type(error).__name__
 
 

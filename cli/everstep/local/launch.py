@@ -195,18 +195,11 @@ def _stop_unknown(paths: StatePaths) -> bool:
 
 
 def _new_stack(paths: StatePaths, plan: Plan, before: Stack | None) -> Stack:
-    """Keep secrets and identity of an earlier run: its databases were made with them.
+    """Keep secrets and identity of an earlier run: its databases were made with them."""
+    # Not on top: a plain installation, made to talk to a cluster, has no database driver.
+    from everstep.local.server_command import free_ports
+    from everstep.local.servers import new_credentials, new_ports
 
-    Raises:
-        NotFoundError: this installation cannot run servers.
-    """
-    try:  # what a plain installation, made to talk to a cluster, does not have
-        from everstep.local.server_command import free_ports
-        from everstep.local.servers import new_credentials, new_ports
-    except ModuleNotFoundError as error:
-        raise NotFoundError(
-            f"a stack on this machine needs {error.name}: pip install 'everstep[all]'"
-        ) from error
     ids = RandomIds()
     stack_id = before.stack_id if before is not None else ids.new_id("")[:12]
     shared = SHM.is_dir() and os.access(SHM, os.W_OK)

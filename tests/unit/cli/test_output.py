@@ -1,6 +1,8 @@
 import pytest
 
+from everstep.cli.__main__ import sentence
 from everstep.cli.output import duration, ranges, share, size, styled
+from everstep.core.errors import Unavailable
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,16 @@ def test_text_with_brackets_is_not_taken_for_markup():
     """An error message with [brackets] is printed as it is."""
     assert styled("list[int]") == r"list\[int]"
     assert styled("failed") == "[bold red]failed[/]"
+
+
+def test_missing_package_is_told_with_how_to_get_it():
+    """A plain installation says what a command needs more."""
+    error = ModuleNotFoundError("No module named 'numpy'", name="numpy")
+    assert sentence(error) == (
+        "this needs numpy, which is not installed: pip install 'everstep[all]'"
+    )
+
+
+def test_error_without_words_is_told_by_its_name():
+    """An empty line helps nobody."""
+    assert sentence(Unavailable("")) == "Unavailable"
