@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.e2e.lab import OBJECT_EVERY, STEPS, Lab, wait_for
 
+from everstep.core.errors import EverstepError
+
 pytestmark = [pytest.mark.stack, pytest.mark.torch, pytest.mark.timeout(400)]
 
 FAULT_STEP = OBJECT_EVERY + 3  # a durable checkpoint lies behind, and none is being written
@@ -154,6 +156,32 @@ def test_controller_away_does_not_disturb_training(lab: Lab, ends_equal):
     assert lab.incidents(job_id) == []
 
 
+def test_host_killed_while_the_monitor_is_away_is_found_when_it_is_back(lab: Lab, ends_equal):
+    """Nobody judged in the meantime; what matters is told or found again."""
+    job_id = lab.submit("monitor-away")
+    lab.wait_step(job_id, FAULT_STEP)
+    victim = lab.hosts_of(job_id)[1]["host_id"]
+    lab.kill_service("monitor", down=True)
+    lab.kill_host(victim)
+    lab.start_service("monitor")
+    job = ends_equal(job_id)
+    (incident,) = lab.incidents(job_id)
+    assert (incident["kind"], incident["hosts"]) == ("host_lost", [victim])
+    assert victim not in [host["host_id"] for host in job["placement"]["hosts"]]
+
+
+def test_database_restarted_in_the_middle_of_a_recovery(lab: Lab, ends_equal):
+    """Every service loses its store at once, and carries on when it is back."""
+    job_id = lab.submit("database-killed")
+    lab.wait_step(job_id, FAULT_STEP)
+    victim = lab.hosts_of(job_id)[2]["host_id"]
+    lab.kill_host(victim)
+    lab.kill_service("postgres")
+    wait_for("the controller to answer", lambda: _answers(lab))
+    ends_equal(job_id)
+    assert {host for i in lab.incidents(job_id) for host in i["hosts"]} == {victim}
+
+
 def test_bus_restarted_during_training_condemns_nobody(lab: Lab, ends_equal):
     """Everybody is silent for a moment; the run does not even restart."""
     job_id = lab.submit("bus-restarted")
@@ -205,7 +233,7 @@ def test_no_spare_left_waits_says_so_and_goes_on_when_one_joins(lab: Lab, ends_e
 def _answers(lab: Lab) -> bool:
     try:
         lab.client.jobs()
-    except Exception:  # noqa: BLE001 - whatever it is, it does not answer yet
+    except EverstepError:
         return False
     return True
 

@@ -19,6 +19,7 @@ from tests.waiting import until
 
 from everstep.memory.reader import SlotReader
 from everstep.memory.slot import VALID_OFFSET, read_preamble
+from everstep.service.commands import host_subject, request
 from everstep.wire.v1.agents_pb2 import (
     RANK_EXITED,
     RANK_READY,
@@ -26,6 +27,8 @@ from everstep.wire.v1.agents_pb2 import (
     START_FAILED,
     RestoreRanks,
     SaveRanks,
+    TellSteps,
+    TellStepsReply,
 )
 from everstep.wire.v1.common_pb2 import CommandReply, RankRestore
 
@@ -90,6 +93,17 @@ async def test_every_snapshot_of_a_host_lies_in_its_peers_memory(two):
     await run_and_fence(plane, hosts)
     assert state_in(slot_of(hosts[1], 0, STEP, is_own=False)) == digest_after(STEP)
     assert state_in(slot_of(hosts[0], 1, STEP, is_own=False)) == digest_after(STEP)
+
+
+async def test_steps_that_were_told_are_told_again_on_request(two):
+    """A monitor that was away asks for what it missed; a fence does not make a host forget it."""
+    plane, hosts = two
+    await run_and_fence(plane, hosts)
+    command = TellSteps(job_id=harness.JOB, after_step=2)
+    subject = host_subject("h1", "cmd.steps")
+    reply = await request(plane.bus, subject, command, TellStepsReply, timeout_s=20)
+    told = sorted({rank.step for message in reply.metrics for rank in message.ranks})
+    assert told[: STEP - 2] == list(range(3, STEP + 1))
 
 
 async def test_ranks_go_on_from_own_and_from_peer_memory(two):

@@ -80,6 +80,7 @@ class HostCommands:
             await self._serve(bus, "restore", RestoreRanks, self.restore, _refused),
             await self._serve(bus, "seek", SeekRanks, self.seek, _refused),
             await self._serve(bus, "probe", ProbeHost, self.probe, _probe_refused),
+            await self._serve(bus, "steps", TellSteps, self.tell_steps, _steps_refused),
         ]
 
     async def start(self, command: StartRanks) -> CommandReply:
