@@ -175,6 +175,10 @@ class World:
         self.until(lambda: all(rank.step >= step for rank in self.ranks) or self._any_ended())
         assert all(rank.step >= step for rank in self.ranks), self.logs()
 
+    def until_steps_told(self, count: int) -> None:
+        """Serve until every rank of this generation has told of ``count`` steps."""
+        self.until(lambda: all(len(rank.steps) >= count for rank in self.ranks))
+
     def until_ended(self) -> None:
         """Serve until every rank process is gone."""
         self.until(lambda: all(rank.status is not None for rank in self.ranks))
