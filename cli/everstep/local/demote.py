@@ -16,6 +16,8 @@ import sys
 from typing import Final
 
 PR_SET_KEEPCAPS: Final = 8
+PR_SET_SECUREBITS: Final = 28
+SECBIT_NO_SETUID_FIXUP: Final = 1 << 2
 PR_CAP_AMBIENT: Final = 47
 PR_CAP_AMBIENT_RAISE: Final = 2
 CAP_DAC_OVERRIDE: Final = 1
@@ -38,6 +40,8 @@ def become(uid: int, gid: int) -> None:
     """Change to an unprivileged user, keeping only CAP_DAC_OVERRIDE (across ``exec`` too)."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0)
+    # Without it access(2), by which initdb looks for its binaries, forgets the capability.
+    libc.prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
