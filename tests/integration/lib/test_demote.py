@@ -1,4 +1,4 @@
-"""PostgreSQL runs as nobody when we are root, and still reaches what lies in private directories."""
+"""PostgreSQL runs as nobody when we are root, and still reaches private directories."""
 
 from __future__ import annotations
 
