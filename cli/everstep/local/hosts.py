@@ -6,7 +6,6 @@ Losing a host means that all four are gone at the same moment, with no chance to
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from typing import Final
 from everstep.local import processes
 from everstep.local.state import ProcessRecord, Stack, StatePaths
 
-# A rank keeps its snapshots mapped; the path names it (docs/architecture.md, "Snapshots").
+# A rank writes to its own log and, with the SDK, keeps its snapshots mapped: both paths name it.
+RANK_LOG: Final = re.compile(r"/(?P<job>[A-Za-z0-9_-]+)/gen-\d+/rank-(?P<rank>\d+)\.log$")
 RANK_MAPPING: Final = re.compile(r"/(?P<job>[A-Za-z0-9_-]+)/rank-(?P<rank>\d+)/")
 
 
@@ -55,7 +55,7 @@ def read_agent(paths: StatePaths, host_id: str) -> ProcessRecord | None:
 def ranks(paths: StatePaths, host_id: str) -> list[RankProcess]:
     """Return the ranks that run on a host, in order.
 
-    A rank is seen from the moment on that it has mapped its snapshot memory.
+    A rank is seen from the moment on that its output goes to its own log.
     """
     server = processes.read_pid_file(
         f"{host_id}/fork_server", paths.run_dir(host_id) / "fork_server.pid"
@@ -89,12 +89,10 @@ def forget_run_files(paths: StatePaths, host_id: str) -> None:
 
 
 def _rank_of(pid: int) -> tuple[str, int] | None:
+    process = Path(f"/proc/{pid}")
     try:
-        text = Path(f"/proc/{pid}/maps").read_text()
+        match = RANK_LOG.search(str((process / "fd/1").readlink()))
+        match = match or RANK_MAPPING.search((process / "maps").read_text())
     except OSError:
         return None  # ended meanwhile
-    for line in text.splitlines():
-        match = RANK_MAPPING.search(line)
-        if match is not None and os.sep in line:
-            return match["job"], int(match["rank"])
-    return None
+    return (match["job"], int(match["rank"])) if match is not None else None
