@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-SAVE_EVERY_STEPS = 1_000
+SAVE_EVERY_STEPS = 500
 
 
 def main() -> None:
