@@ -44,6 +44,7 @@ from everstep.wire.v1.common_pb2 import CommandReply, HeldSnapshot, Outcome
 log = logging.getLogger(__name__)
 
 Q = TypeVar("Q", bound=ProtoMessage)
+Answer = CommandReply | StopRanksReply | ProbeHostReply | TellStepsReply
 ACCEPTED: Final = Outcome(accepted=True)
 
 
@@ -206,7 +207,7 @@ class HostCommands:
         bus: Bus,
         name: str,
         kind: type[Q],
-        answer: Callable[[Q], Awaitable[CommandReply | StopRanksReply | ProbeHostReply]],
+        answer: Callable[[Q], Awaitable[Answer]],
         refuse: Callable[[str, str], ProtoMessage],
     ) -> Subscription:
         async def reply(message: Message) -> bytes:
