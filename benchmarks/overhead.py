@@ -203,7 +203,7 @@ def _compare(sizes: Sizes, bare: list[Lap], under: list[Lap]) -> dict[str, Any]:
         "plain_checksum_of_the_state_ms": figures.summary(
             [one.parts_ms["checksum"] for one in measured]
         ),
-        "cpu_beside_the_ranks_ms_a_step": _mean_of([lap.cpu_ms for lap in under]),
+        **_processor_time(bare, under),
         "state_bytes_a_rank": {"min": min(state_bytes), "max": max(state_bytes)},
         "model": {
             "dim": sizes.model.dim,
@@ -211,6 +211,20 @@ def _compare(sizes: Sizes, bare: list[Lap], under: list[Lap]) -> dict[str, Any]:
             "sequence_tokens": sizes.model.sequence_tokens,
             "global_batch": sizes.global_batch,
         },
+    }
+
+
+def _processor_time(bare: list[Lap], under: list[Lap]) -> dict[str, Any]:
+    """Return what a step takes of the processors: less touched by other work than wall time is."""
+    ranks = DEMO.world_size
+    before = fmean(lap.parts_ms["cpu"] for lap in bare) * ranks
+    after = fmean(lap.parts_ms["cpu"] for lap in under) * ranks
+    beside = _mean_of([lap.cpu_ms for lap in under])
+    return {
+        "cpu_ratio_of_the_ranks": round(after / before, 4),
+        "cpu_ratio_with_all_beside": round((after + sum(beside.values())) / before, 4),
+        "cpu_of_the_ranks_ms_a_step": {"bare": round(before, 1), "everstep": round(after, 1)},
+        "cpu_beside_the_ranks_ms_a_step": beside,
     }
 
 

@@ -51,6 +51,7 @@ def main(run: Run) -> None:
     notes.note(probe.JOINED)
     run.track(model=model, optimizer=optimizer)
     notes.note(probe.RESTORED, run.step_index)
+    cpu_before = time.process_time()
     for batch in run.batches():
         share = rate_share(run.step_index, warmup_steps=WARMUP_STEPS, total_steps=TOTAL_STEPS)
         for group in optimizer.param_groups:
@@ -65,7 +66,9 @@ def main(run: Run) -> None:
             snapshot=report.stall_ms,
             collective=report.blocked_ms,
             data=report.data_wait_ms,
+            cpu=(time.process_time() - cpu_before) * 1e3,
         )
+        cpu_before = time.process_time()
     if os.environ.get(PARTS_VARIABLE) == "1":
         _measure_parts(notes, model, optimizer)
 
