@@ -43,8 +43,9 @@ class Health:
 
     async def report(self) -> tuple[bool, dict[str, str]]:
         """Return whether the service can work, and the state of each part."""
-        results = await asyncio.gather(*(_ask(check) for check in self._checks.values()))
-        parts = {name: result or "ok" for name, result in zip(self._checks, results, strict=True)}
+        checks = dict(self._checks)  # start-up adds to them while we wait
+        results = await asyncio.gather(*(_ask(check) for check in checks.values()))
+        parts = {name: result or "ok" for name, result in zip(checks, results, strict=True)}
         parts.update(self._troubles)
         if not self.running:
             parts["process"] = self._phase

@@ -36,6 +36,7 @@ class FakeFleet:
     def __init__(self) -> None:
         self.spares = ["h2", "h3"]
         self.dead: set[str] = set()
+        self.cordoned: set[str] = set()
         self.hosts: list[str] = ["h0", "h1"]
         self.calls: list[str] = []
         self.starts: dict[tuple[str, int], tuple[int, str]] = {}
@@ -63,8 +64,9 @@ class FakeFleet:
         self._maybe_away()
         if self.refuse_place is not None:
             return self.refuse_place
+        self.cordoned |= set(lost_hosts)
         for index, host in enumerate(self.hosts):
-            if host in lost_hosts:
+            if host in self.cordoned:
                 if not self.spares:
                     return Placed(placement=None, replacements=(), missing=1)
                 self.hosts[index] = self.spares.pop(0)
@@ -229,6 +231,21 @@ async def test_no_spare_waits_and_goes_on_when_a_host_joins():
     assert job.placement is not None
     assert job.placement.host_ids == ("h0", "h9")
     assert job.phase is Phase.RECOVERING
+
+
+async def test_host_that_a_person_clears_while_the_job_waits_is_taken_back():
+    """A retry of the placement does not cordon what was lost a second time."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    fleet.spares = []
+    runner = await launched(store, fleet)
+    await runner.apply(lost("h1"))
+    await until(store, lambda job: job.phase is Phase.WAITING_FOR_HOSTS)
+    fleet.cordoned.clear()
+    runner.wake_all()
+    job = await until(store, lambda job: job.started)
+    assert job.placement is not None
+    assert job.placement.host_ids == ("h0", "h1")
+    assert job.lost_hosts == ()
 
 
 async def test_services_that_are_away_are_asked_again():

@@ -232,6 +232,28 @@ def test_silent_host_whose_job_stands_still_is_asked_then_lost():
     assert (verdict.kind, verdict.hosts) == ("host_lost", ("h1",))
 
 
+def test_ranks_that_no_agent_sees_any_more_restart_the_run():
+    """Hosts came back without their ranks: nobody will ever report their end."""
+    gone = {"missing": (2, 3), "missing_since_ms": NOW - 3_000}
+    standing = replace(QUIET, progressed=True, stepped_ms=NOW - 60_000)
+    hosts = (host("h0", 0), replace(host("h1", 2), **gone))
+    assert judge(NOW, replace(standing, hosts=hosts), LIMITS) == Judgement(probe=("h0", "h1"))
+    hosts = (host("h0", 0, Probe.ANSWERED), replace(host("h1", 2, Probe.ANSWERED), **gone))
+    evidence = replace(standing, hosts=hosts)
+    verdict = judge(NOW, evidence, LIMITS).verdict
+    assert verdict is not None
+    assert (verdict.kind, verdict.action, verdict.ranks, verdict.hosts) == (
+        "ranks_vanished",
+        Action.RESTART,
+        (2, 3),
+        ("h1",),
+    )
+    steps_on = replace(evidence, stepped_ms=NOW - 100)
+    assert judge(NOW, steps_on, LIMITS) == Judgement()
+    coming_up = replace(evidence, progressed=False, placed_ms=NOW - 5_000)
+    assert judge(NOW, coming_up, LIMITS) == Judgement()
+
+
 def test_blind_monitor_judges_nobody():
     """What cannot be seen is not evidence."""
     hosts = answered(Probe.NO_RESPONDERS, Probe.NO_RESPONDERS)

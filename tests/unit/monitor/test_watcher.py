@@ -169,3 +169,26 @@ async def test_watch_adopted_by_a_new_monitor_judges_what_comes(stage):
     await second.tick(300)
     (incident,) = await second.incidents()
     assert incident.hosts == ("h0",)
+
+
+async def test_script_without_the_sdk_runs_when_every_host_sees_its_ranks():
+    """It reports no steps; the job must not stay launching while it trains."""
+    stage = Stage()
+    for mark, fields in (
+        (Mark.SUBMITTED, {"generation": 0, "cause": "script"}),
+        (Mark.BEGUN, {"generation": 1, "cause": "launch"}),
+        (Mark.PLACED, {"generation": 1, "hosts": HOSTS}),
+    ):
+        await stage.watcher.mark(MarkJob(job_id="j", mark=mark, **fields))
+    await stage.watcher.saw_ranks("j", 1, "h0", frozenset({0, 1}))
+    await stage.watcher.saw_ranks("j", 1, "h1", frozenset({2}))
+    await stage.watcher.saw_ranks("j", 1, "h2", frozenset({4, 5}))
+    assert not await progressed(stage)
+    await stage.watcher.saw_ranks("j", 1, "h1", frozenset({2, 3}))
+    assert await progressed(stage)
+
+
+async def progressed(stage: Stage) -> bool:
+    """Whether the job was seen to make progress."""
+    events = await stage.store.read_all(after_position=0, limit=1_000)
+    return "generation_progressed.v1" in [event.type for event in events]

@@ -262,7 +262,7 @@ class Run:
         replicated, busy = self._saver.vote if self._saver is not None else (True, False)
         vote = Vote(
             squared_norm=squared_norm,
-            loss=None if loss is None else float(loss),
+            loss=_number(loss),
             tokens=tokens if self._counts_tokens else 0,
             save=self._save_asked,
             stop=self._stop_asked,
@@ -317,3 +317,7 @@ class Run:
     def _say_step(self, report: StepReport) -> None:
         self._channel.remember(step=report.step)
         self._channel.say("step", **asdict(report))
+
+
+def _number(loss: Tensor | float | None) -> float | None:
+    return loss.detach().item() if isinstance(loss, Tensor) else loss

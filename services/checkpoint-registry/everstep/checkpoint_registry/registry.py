@@ -187,6 +187,8 @@ class Registry:
         await self._histories.handle(command, consumed=consumed)
 
     async def _begun(self, event: GenerationBegun, consumed: Consumed) -> None:
+        if event.cause in {"pause", "stop"}:
+            return  # no rank of it ever runs, and the last checkpoint of the one before is wanted
         self._memory.forget_older(event.job_id, event.generation)
         command = NoteGeneration(
             job_id=event.job_id, generation=event.generation, at_ms=event.at_ms

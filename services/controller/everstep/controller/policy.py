@@ -74,7 +74,11 @@ def next_actions(job: Job) -> tuple[Action, ...]:
     if winding_down:
         return tuple(actions)
     if not job.placed:
-        actions.append(Place(generation=job.generation, lost_hosts=job.lost_hosts))
+        # Once hosts are short, the inventory has cordoned the lost ones; what a person has cleared
+        # meanwhile must not be cordoned again by a retry.
+        waiting = job.phase is Phase.WAITING_FOR_HOSTS
+        lost = () if waiting else job.lost_hosts
+        actions.append(Place(generation=job.generation, lost_hosts=lost))
     if job.fenced and job.placed:
         if job.restore_step is None:
             actions.append(Plan(generation=job.generation, from_step=job.from_step))

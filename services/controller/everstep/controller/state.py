@@ -149,7 +149,9 @@ def _apply(job: Job, event: Event) -> Job:
         case HostsFenced():
             return replace(job, fenced=True)
         case PlacementDecided():
-            return replace(job, placement=event.placement, placed=True, missing=0)
+            kept = frozenset(event.placement.host_ids)
+            lost = tuple(host for host in job.lost_hosts if host not in kept)
+            return replace(job, placement=event.placement, placed=True, missing=0, lost_hosts=lost)
         case HostsShort():
             return replace(job, missing=event.missing)
         case RestoreDecided():

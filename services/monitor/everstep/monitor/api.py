@@ -27,7 +27,7 @@ def routes(store: PostgresStore, watcher: Watcher, clock: Clock) -> APIRouter:
     @router.get("/jobs/{job_id}/metrics")
     async def metrics(
         job_id: str,
-        after_step: Annotated[int, Query(ge=-1)] = -1,
+        after_step: Annotated[int, Query(ge=-1, le=queries.STEP_MAX)] = -1,
         limit: Annotated[int, Query(ge=1, le=queries.POINTS_MAX)] = 1_000,
     ) -> dict[str, Any]:
         """Return one point a step: loss, gradient norm, tokens, times."""

@@ -30,7 +30,9 @@ class Gathered:
     echo_ms: int = 0
     step: int = 0
     stepped_ms: int = 0
+    placed_ms: int = 0
     first_steps: dict[str, int] = field(default_factory=dict)
+    seen_hosts: set[str] = field(default_factory=set)
 
     def begin(self, watch: Watch, now_ms: int) -> None:
         """Take up the watch's generation; evidence of an older one is dropped.
@@ -42,9 +44,12 @@ class Gathered:
             self.hosts.clear()
             self.echoes.clear()
             self.first_steps.clear()
+            self.seen_hosts.clear()
             self.root_ms = self.echo_ms = 0
             self.stepped_ms = now_ms
         wanted = {host.host_id: host for host in watch.hosts} if watch.placed else {}
+        if wanted and not self.hosts:
+            self.placed_ms = now_ms
         for host_id in [h for h in self.hosts if h not in wanted]:
             del self.hosts[host_id]
         for host_id, host in wanted.items():
@@ -56,6 +61,20 @@ class Gathered:
         view = self.hosts.get(host_id)
         if view is not None:
             self.hosts[host_id] = replace(view, heard_ms=now_ms)
+
+    def saw_ranks(self, host_id: str, alive: frozenset[int], now_ms: int) -> bool:
+        """Note which ranks of this generation an agent sees; says whether all see all of theirs."""
+        view = self.hosts.get(host_id)
+        if view is not None:
+            missing = tuple(rank for rank in view.ranks if rank not in alive)
+            since_ms = view.missing_since_ms if view.missing else now_ms
+            self.hosts[host_id] = replace(
+                view, missing=missing, missing_since_ms=since_ms if missing else 0
+            )
+            self.seen_hosts.add(host_id)
+        return bool(self.hosts) and all(
+            host in self.seen_hosts and not view.missing for host, view in self.hosts.items()
+        )
 
     def dropped(self, host_id: str, now_ms: int) -> None:
         """Note that the bus lost a host's connection; earlier answers no longer count."""
@@ -88,6 +107,7 @@ class Gathered:
     def reset_hearing(self, now_ms: int) -> None:
         """Forget silences: the monitor itself could not hear."""
         self.stepped_ms = max(self.stepped_ms, now_ms)
+        self.placed_ms = max(self.placed_ms, now_ms)
         for host_id in self.hosts:
             self.heard(host_id, now_ms)
 
@@ -103,6 +123,8 @@ class Gathered:
             echo_ms=self.echo_ms,
             step=self.step,
             stepped_ms=self.stepped_ms,
+            placed_ms=self.placed_ms,
+            progressed=watch.progressed,
             blind=blind,
             user_errors_before=tuple(
                 (step, signature(error))

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from everstep.core.errors import InvalidInput
 from everstep.core.ports import Consumed, Message, Receive
+from everstep.core.spec import parse_spec_json
 from everstep.monitor.commands import MarkJob, ObserveExit, ObserveRefusal
 from everstep.monitor.events import ExitClass, Mark, WatchedHost
 from everstep.monitor.repair import Repairer
@@ -66,6 +68,7 @@ def controller_mark(envelope: EventEnvelope) -> MarkJob | None:
                 job_id=submitted.job_id,
                 generation=0,
                 mark=Mark.SUBMITTED,
+                cause="script" if _is_script(submitted.spec_json) else "",
                 at_ms=submitted.at_ms,
             )
         case "hosts_short":
@@ -87,6 +90,13 @@ def controller_mark(envelope: EventEnvelope) -> MarkJob | None:
             return _plain(envelope.job_stopped, Mark.ENDED, cause="stopped")
         case _:
             return None
+
+
+def _is_script(spec_json: str) -> bool:
+    try:
+        return parse_spec_json(spec_json).is_script
+    except InvalidInput:  # of another version: the controller has taken it
+        return False
 
 
 def _plain(message: Any, mark: Mark, *, cause: str = "", step: int = 0) -> MarkJob:
@@ -144,6 +154,12 @@ def on_heartbeat(watcher: Watcher) -> Receive:
             log.warning("not a heartbeat on %s: %d bytes", message.subject, len(message.data))
             return
         watcher.heard(heartbeat.host_id)
+        running = {job.job_id: job for job in heartbeat.jobs}
+        for job_id in watcher.jobs_on(heartbeat.host_id):
+            job = running.get(job_id)
+            alive = frozenset(job.ranks) if job is not None else frozenset()
+            generation = job.generation if job is not None else -1
+            await watcher.saw_ranks(job_id, generation, heartbeat.host_id, alive)
 
     return receive
 

@@ -20,5 +20,10 @@ class Limits:
     # Only echoes and every host answers: a rank's exit report that is still on its way has come by
     # then (exit reports took under 100 ms; chosen ten times that).
     echo_patience_ms: int = 1_000
+    # Ranks that a heartbeat no longer names, and whose end nobody reported: two heartbeats could be
+    # on their way, and an exit report takes under 100 ms.
+    missing_ms: int = 3_000
+    # Until the first step, a start may not have reached the host yet; it takes a second or two.
+    missing_before_first_step_ms: int = 30_000
     # Chosen: a host on which ranks were killed this often in an hour is not sound.
     deaths_per_hour_max: int = 3

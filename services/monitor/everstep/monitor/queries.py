@@ -17,6 +17,7 @@ from everstep.monitor.projections import (
     STEP_METRICS,
 )
 
+STEP_MAX: Final = 2**53  # beyond it JSON readers lose digits; a run has millions
 POINTS_MAX: Final = 10_000  # a page of a curve; ask again with after_step for more
 
 
@@ -139,7 +140,10 @@ def _generations(marks: list[dict[str, Any]]) -> dict[int, Generation]:
             continue
         match mark["mark"]:
             case Mark.SHORT.value:
-                found[number] = replace(found[number], short_at_ms=at_ms)
+                first = found[number].short_at_ms
+                found[number] = replace(
+                    found[number], short_at_ms=at_ms if first is None else first
+                )
             case Mark.PLACED.value:
                 found[number] = replace(found[number], placed_at_ms=at_ms)
             case Mark.PLANNED.value:

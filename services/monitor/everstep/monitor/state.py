@@ -63,6 +63,7 @@ class Watch:
     placed: bool = False
     progressed: bool = False
     over: bool = False
+    script: bool = False
     ended: Mapping[int, RankEnded] = field(default_factory=dict)
     refused: frozenset[Source] = frozenset()
     open_incidents: tuple[OpenIncidentRef, ...] = ()
@@ -123,6 +124,8 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
             )
         case Mark.PLACED:
             return replace(watch, hosts=event.hosts, placed=True)
+        case Mark.SUBMITTED:
+            return replace(watch, script=event.cause == "script")
         case Mark.ENDED:
             return replace(watch, over=True)
         case _:

@@ -120,12 +120,34 @@ class Watcher:
         gathered.echo_ms = gathered.echo_ms or self._clock.now_ms()
         await self._consider(command.job_id)
 
+    def jobs_on(self, host_id: str) -> list[str]:
+        """Return the jobs that a host serves."""
+        return [job_id for job_id, seen in self._jobs.items() if host_id in seen.hosts]
+
     def heard(self, host_id: str) -> None:
         """Note any sign of life of a host."""
         now_ms = self._clock.now_ms()
         self._fleet[host_id] = now_ms
         for gathered in self._jobs.values():
             gathered.heard(host_id, now_ms)
+
+    async def saw_ranks(
+        self, job_id: str, generation: int, host_id: str, alive: frozenset[int]
+    ) -> None:
+        """Note which ranks of a job an agent sees.
+
+        A script that does not take the SDK reports no steps: it has come up when every host sees
+        all its ranks.
+        """
+        gathered = self._jobs.get(job_id)
+        if gathered is None:
+            return
+        alive = alive if gathered.generation == generation else frozenset()
+        now_ms = self._clock.now_ms()
+        whole = gathered.saw_ranks(host_id, alive, now_ms)
+        watch = self._watches[job_id]
+        if whole and watch.script and not watch.progressed:
+            await self._progressed(job_id, generation, 0, now_ms)
 
     async def stepped(self, job_id: str, generation: int, host_id: str, step: int) -> None:
         """Note that a host's ranks have completed a step."""
@@ -136,8 +158,11 @@ class Watcher:
         first = gathered.stepped(host_id, step, now_ms)
         if first is None or self._watches[job_id].progressed:
             return
+        await self._progressed(job_id, generation, first, now_ms)
+
+    async def _progressed(self, job_id: str, generation: int, step: int, now_ms: int) -> None:
         handled = await self._handler.handle(
-            ObserveProgress(job_id=job_id, generation=generation, step=first, at_ms=now_ms)
+            ObserveProgress(job_id=job_id, generation=generation, step=step, at_ms=now_ms)
         )
         self._take(job_id, handled.state)
 

@@ -41,7 +41,7 @@ class Probe(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
-    """What is known of a host right now."""
+    """What is known of a host right now; ``missing`` are its ranks that its agent does not see."""
 
     host_id: str
     ranks: tuple[int, ...]
@@ -49,6 +49,8 @@ class HostView:
     dropped_ms: int | None = None
     probe: Probe = Probe.NOT_ASKED
     asked_ms: int = 0
+    missing: tuple[int, ...] = ()
+    missing_since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,8 @@ class Evidence:
     echo_ms: int = 0
     step: int = 0
     stepped_ms: int = 0
+    placed_ms: int = 0
+    progressed: bool = False
     blind: bool = False
     user_errors_before: tuple[tuple[int, str], ...] = ()
     deaths: tuple[tuple[str, int], ...] = ()
@@ -132,7 +136,8 @@ def judge(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
     if bad_entry:
         return Judgement(verdict=_bad_entry_point(bad_entry))
     silent = _silent(now_ms, evidence, limits)
-    broken = bool(roots or evidence.echoes)
+    vanished = _vanished(now_ms, evidence, limits)
+    broken = bool(roots or evidence.echoes or vanished)
     if evidence.blind or not (broken or silent or _dropped(now_ms, evidence, limits)):
         return NOT_YET
     to_ask = _unasked(now_ms, evidence, limits)
@@ -147,6 +152,8 @@ def judge(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
         return _rank_root(now_ms, roots, evidence, limits)
     if evidence.echoes:
         return _only_echoes(now_ms, evidence, limits)
+    if vanished:
+        return Judgement(verdict=_ranks_vanished(now_ms, vanished))
     return NOT_YET
 
 
@@ -293,6 +300,34 @@ def _user_error(ends: list[RankEnded], evidence: Evidence) -> Verdict:
         f"{again if repeated else ''}",
         detail=first.detail,
         failed_at_ms=first.at_ms,
+    )
+
+
+def _vanished(now_ms: int, evidence: Evidence, limits: Limits) -> tuple[HostView, ...]:
+    """Hosts whose agents have not seen some of their ranks for too long, with no word of an end."""
+    ended = {end.rank for end in evidence.ended}
+    if not evidence.progressed:
+        if now_ms - evidence.placed_ms < limits.missing_before_first_step_ms:
+            return ()
+    elif now_ms - evidence.stepped_ms <= limits.missing_ms:
+        return ()  # the run steps: what an agent does not see lives all the same
+    return tuple(
+        host
+        for host in evidence.hosts
+        if set(host.missing) - ended and now_ms - host.missing_since_ms >= limits.missing_ms
+    )
+
+
+def _ranks_vanished(now_ms: int, vanished: tuple[HostView, ...]) -> Verdict:
+    since_ms = min(host.missing_since_ms for host in vanished)
+    return Verdict(
+        kind="ranks_vanished",
+        action=Action.RESTART,
+        ranks=tuple(sorted(rank for host in vanished for rank in host.missing)),
+        hosts=tuple(sorted(host.host_id for host in vanished)),
+        reason=f"the agents of {', '.join(sorted(host.host_id for host in vanished))} have not "
+        f"seen these ranks for {now_ms - since_ms} ms, and nobody reported their end",
+        failed_at_ms=since_ms,
     )
 
 
