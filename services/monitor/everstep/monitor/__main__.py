@@ -60,7 +60,7 @@ async def main() -> None:
         repairer = Repairer(shell.bus, rollup, curves, shell.clock)
         async with shell.store.reading() as connection:
             for job_id, step in (await queries.watched_jobs(connection)).items():
-                await watcher.adopt(job_id)
+                await watcher.adopt(job_id, step)
                 curves.adopt(job_id, step)
         shell.app.include_router(routes(shell.store, watcher, shell.clock))
         await shell.consume_events("controller", inputs.on_controller(watcher, repairer))
