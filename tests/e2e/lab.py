@@ -19,6 +19,8 @@ from everstep.cli.demo_state import compare_states, open_store, wait_durable
 from everstep.core.errors import RefusedError
 from everstep.local import launch
 from everstep.local.state import SERVICES, Stack, StatePaths
+from everstep.memory.layout import rank_dir, slot_path
+from everstep.memory.slot import read_preamble
 
 POLL_S = 0.05
 PATIENCE_S = 150.0  # generous: other work may share the machine
@@ -181,6 +183,27 @@ class Lab:
         """The placement's hosts."""
         hosts: list[dict[str, Any]] = self.client.job(job_id)["placement"]["hosts"]
         return hosts
+
+    def losses(self, job_id: str) -> list[float]:
+        """The loss of every step, once all are there: the last row follows the run's end."""
+
+        def whole() -> list[float] | None:
+            points = self.client.metrics(job_id)
+            return [p["loss"] for p in points] if len(points) == STEPS else None
+
+        found: list[float] = wait_for(f"a loss of every step of {job_id}", whole)
+        return found
+
+    def newest_common_snapshot(self, job_id: str) -> int:
+        """The newest step that every rank holds in its host's memory."""
+        newest = []
+        for host in self.hosts_of(job_id):
+            root = Path(self.stack.memory_root) / host["host_id"]
+            for rank in host["ranks"]:
+                paths = (slot_path(rank_dir(root, job_id, rank), slot) for slot in (0, 1))
+                found = [read_preamble(path) for path in paths]
+                newest.append(max((one.step for one in found if one is not None), default=0))
+        return min(newest)
 
     def complete_steps(self, job_id: str) -> set[int]:
         """Steps whose checkpoint is complete."""

@@ -167,7 +167,7 @@ def test_damaged_object_is_refused_by_name_and_an_older_checkpoint_serves(lab: L
     wait_for("two complete checkpoints", lambda: len(lab.complete_steps(job_id)) == 2)
     newest = max(lab.complete_steps(job_id))
     stored = next(c for c in lab.client.checkpoints(job_id) if c["step"] == newest)
-    key = str(PurePosixPath(stored["manifest_uri"]).parent / "rank-00003.shard")
+    key = str(PurePosixPath(stored["manifest_uri"]).parent / "rank-00000.shard")
 
     async def damage() -> None:
         async with open_store(lab.stack)() as store:
