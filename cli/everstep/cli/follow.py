@@ -17,7 +17,7 @@ ENDED: Final = frozenset({"succeeded", "failed", "stopped"})
 POLL_S: Final = 0.5  # steps of a small job take about a second
 SILENCE_S_MAX: Final = 90.0  # longer than any restart of the control plane
 RECENT_POINTS: Final = 20  # over which tokens/s is measured
-METRICS_GRACE_S: Final = 3.0  # the last step's metrics may come after the job's end
+METRICS_GRACE_S: Final = 5.0  # the last steps' metrics may come after the job's end
 
 
 class Source(Protocol):
@@ -153,7 +153,7 @@ class Follower:
     def _wait_last_step(self, seen: Seen, view: View) -> None:
         deadline_s = time.monotonic() + METRICS_GRACE_S
         while time.monotonic() < deadline_s:
-            if seen.last is None or seen.last["step"] >= seen.job["step"]:
+            if (seen.last["step"] if seen.last is not None else 0) >= seen.job["step"]:
                 return
             time.sleep(self._poll_s)
             seen = self.look()

@@ -87,6 +87,17 @@ def test_run_that_succeeds_is_told_line_by_line():
     ]
 
 
+def test_last_step_that_comes_after_the_end_is_waited_for():
+    """A short job ends before the monitor has written its metrics."""
+    services = FakeServices(
+        (job_in("succeeded", step=2), NotFoundError("not yet")),
+        (job_in("succeeded", step=2), [point(1)]),
+        (job_in("succeeded", step=2), [point(1), point(2)]),
+    )
+    _, lines = lines_of(services)
+    assert lines[-1].startswith("step 2/10")
+
+
 def test_incident_is_told_when_it_opens_and_when_it_is_over():
     """Two lines an incident, however often it is seen."""
     services = FakeServices((job_in("running"), []), incidents=[dict(INCIDENT)])
