@@ -139,11 +139,14 @@ def incident_line(incident: dict[str, Any]) -> str:
     where = f"hosts {', '.join(incident['hosts'])}" if incident["hosts"] else ""
     ranks = f"ranks {ranges(incident['ranks'])}" if incident["ranks"] else ""
     place = " ".join(part for part in (where, ranks) if part)
-    after = (
-        f"recovered, {duration(incident['lost_ms'])} and {incident['lost_steps']} steps lost"
-        if incident["recovered_at_ms"]
-        else "recovering"
-    )
+    if incident["recovered_at_ms"]:
+        after = (
+            f"recovered, {duration(incident['lost_ms'])} and {incident['lost_steps']} steps lost"
+        )
+    elif incident["action"] == "FAIL":
+        after = "the job stops: another try would end the same way"
+    else:
+        after = "recovering"
     return f"incident {incident['kind']} at step {incident['step']} ({place}): {after}"
 
 

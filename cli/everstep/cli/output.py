@@ -13,9 +13,12 @@ from rich.table import Table
 
 PIPE_WIDTH: Final = 1_000  # wider than any row: what is not read on a screen is never folded
 OUT: Final = Console(
-    highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH
+    highlight=False,
+    emoji=False,  # ":b:" in a user's text is a user's text
+    soft_wrap=True,
+    width=None if sys.stdout.isatty() else PIPE_WIDTH,
 )
-ERR: Final = Console(stderr=True, highlight=False, soft_wrap=True)
+ERR: Final = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 PHASE_STYLES: Final[Mapping[str, str]] = {
     "running": "green",
