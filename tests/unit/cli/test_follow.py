@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from everstep.cli.follow import Follower, Seen
-from everstep.cli.live import LineView, goodput_line, panel
+from everstep.cli.live import LineView, goodput_line, incident_line, panel
 from everstep.core.errors import NotFoundError, Unavailable
 
 
@@ -26,7 +26,7 @@ def point(step, *, generation=1):
 
 INCIDENT = {
     "incident_id": "i1", "kind": "host_lost", "step": 4, "hosts": ["h2"], "ranks": [2, 3],
-    "recovered_at_ms": None, "lost_ms": 0, "lost_steps": 0,
+    "recovered_at_ms": None, "action": "REPLACE", "lost_ms": 0, "lost_steps": 0,
 }  # fmt: skip
 GOODPUT = {"wall_ms": 10_000, "causes": {"useful": 9_000, "restart": 800, "detection": 200}}
 
@@ -183,3 +183,10 @@ def test_panel_shows_all_that_a_person_asks_for():
 def test_goodput_names_the_largest_other_causes():
     """Where the rest of the time went, largest first."""
     assert goodput_line(GOODPUT) == "90.0 %   (restart 800 ms, detection 200 ms)"
+
+
+def test_incident_that_ends_the_job_is_not_told_as_recovering():
+    """What will not be tried again must not look as if it were."""
+    line = incident_line({**INCIDENT, "action": "FAIL"})
+    assert "the job stops" in line
+    assert "recovering" not in line
