@@ -23,6 +23,7 @@ from benchmarks.contestants.fork_servers import ForkServers
 from benchmarks.contestants.ours import Stack
 from benchmarks.support import figures
 from benchmarks.support.processes import say, wait_for
+from benchmarks.support.quiet import wait_until_quiet
 from benchmarks.workload import bare_rank, everstep_entry, probe
 from benchmarks.workload.corpus import make_corpus
 from benchmarks.workload.job import job_spec
@@ -63,6 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.overhead", description=__doc__)
     parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--patience", type=float, default=0, help="to wait for quiet, a pair [s]")
     options = parser.parse_args()
     before = figures.machine()
     directory = Path(tempfile.mkdtemp(prefix="everstep-bench-"))
@@ -106,12 +108,16 @@ def _alternate(
 ) -> tuple[list[Lap], list[Lap]]:
     bare, under = [], []
     for pair in range(options.pairs):
+        busy = wait_until_quiet(options.patience)
         spec = job_spec(sizes, directory / f"{name}-bare-{pair}", corpus, steps=options.steps)
         bare.append(_run_bare(servers, spec))
         spec = job_spec(sizes, directory / f"{name}-under-{pair}", corpus, steps=options.steps)
         under.append(_run_under(stack, spec))
         times = fmean(bare[-1].step_ms), fmean(under[-1].step_ms)
-        say(f"{name} {pair + 1}: bare {times[0]:.0f} ms, Everstep {times[1]:.0f} ms a step")
+        say(
+            f"{name} {pair + 1}: bare {times[0]:.0f} ms, Everstep {times[1]:.0f} ms a step"
+            f" ({busy:.0%} busy before)"
+        )
     return bare, under
 
 

@@ -25,6 +25,7 @@ from benchmarks.contestants.floor import Floor
 from benchmarks.contestants.peers import DLROVER, NVRX, NVRX_NODE, TORCHRUN, TORCHRUN_NODE, Peer
 from benchmarks.support import figures, peer_venv
 from benchmarks.support.processes import TimedOutError, say
+from benchmarks.support.quiet import wait_until_quiet
 from benchmarks.workload.corpus import make_corpus
 from benchmarks.workload.training import DEMO
 
@@ -48,6 +49,7 @@ class Results:
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     floor: list[dict[str, Any]] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
+    busy_before: list[float] = field(default_factory=list)  # share of the cores, a turn
 
     def add(self, name: str, measure: Callable[[], list[Sample]]) -> None:
         """Measure unless it has failed before; tell of the figures or of the failure."""
@@ -69,6 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.recovery", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--only", nargs="*", help="contestants, by their names in the figures")
+    parser.add_argument("--patience", type=float, default=0, help="to wait for quiet, a turn [s]")
     options = parser.parse_args()
     rng = random.Random(SEED)
     before = figures.machine()
@@ -78,7 +81,7 @@ def main() -> None:
         results.errors.update(_failed_installs())
     directory = Path(tempfile.mkdtemp(prefix="everstep-bench-"))
     try:
-        _run(options.rounds, wanted, directory, rng, results)
+        _run(options, wanted, directory, rng, results)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     whole = options.only is None and options.rounds >= ROUNDS
@@ -97,7 +100,11 @@ def _failed_installs() -> dict[str, str]:
 
 
 def _run(
-    rounds: int, wanted: set[str], directory: Path, rng: random.Random, results: Results
+    options: argparse.Namespace,
+    wanted: set[str],
+    directory: Path,
+    rng: random.Random,
+    results: Results,
 ) -> None:
     """Let every contestant have its turn in every round, in an order drawn anew for each."""
     corpus = make_corpus(directory)
@@ -113,14 +120,15 @@ def _run(
             stack = opened.enter_context(ours.Stack(directory / "stack", corpus))
             measure = partial(stack.measure, directory / "ours", FAULTS_A_ROUND, rng)
             turns["ours"] = partial(results.add, "ours", measure)
-        for number in range(rounds):
+        for number in range(options.rounds):
             resting = {
                 peer.name for peer, some in PEER_ROUNDS.items() if number % ROUNDS not in some
             }
             names = sorted((wanted & set(turns)) - resting)
             rng.shuffle(names)
-            say(f"round {number + 1} of {rounds}: {', '.join(names)}")
+            say(f"round {number + 1} of {options.rounds}: {', '.join(names)}")
             for name in names:
+                results.busy_before.append(wait_until_quiet(options.patience))
                 turns[name]()
 
 
@@ -177,6 +185,7 @@ def _figures(results: Results, before: dict[str, Any]) -> dict[str, Any]:
         },
         "versions": _versions(results),
         "machine": before,
+        "others_busy_share_before_turns": figures.summary(results.busy_before, 2),
         "samples": {
             "floor": results.floor,
             **{name: [one.to_json() for one in some] for name, some in results.samples.items()},
