@@ -74,6 +74,24 @@ def flip_a_byte(path: Path) -> None:
         file.write(data)
 
 
+def object_of(lab: Lab, job_id: str, step: int, *, rank: int) -> str:
+    """The key of a rank's shard."""
+    stored = next(c for c in lab.client.checkpoints(job_id) if c["step"] == step)
+    return str(PurePosixPath(stored["manifest_uri"]).parent / f"rank-{rank:05d}.shard")
+
+
+def damage_object(lab: Lab, key: str) -> None:
+    """Flip a byte of a stored object."""
+
+    async def damage() -> None:
+        async with open_store(lab.stack)() as store:
+            data = bytearray(await store.get(key))
+            data[len(data) // 2] ^= 0x40
+            await store.put(key, bytes(data))
+
+    asyncio.run(damage())
+
+
 def pause(lab: Lab, job_id: str) -> int:
     """Pause the job and return the step at which its ranks stopped."""
     lab.client.act(job_id, "pause")
@@ -150,6 +168,8 @@ def test_every_copy_of_a_step_damaged_falls_back_to_the_step_before(lab: Lab, en
     assert len(damaged) == 2
     for path in damaged:
         flip_a_byte(path)
+    wait_for("the pause's checkpoint", lambda: step in lab.complete_steps(job_id))
+    damage_object(lab, object_of(lab, job_id, step, rank=2))
     lab.client.act(job_id, "resume")
     job = ends_equal(job_id)
     assert job["recoveries"][-1]["restore_step"] == step - 1
@@ -166,16 +186,9 @@ def test_damaged_object_is_refused_by_name_and_an_older_checkpoint_serves(lab: L
     lab.wait_step(job_id, 2 * OBJECT_EVERY + 1)
     wait_for("two complete checkpoints", lambda: len(lab.complete_steps(job_id)) == 2)
     newest = max(lab.complete_steps(job_id))
-    stored = next(c for c in lab.client.checkpoints(job_id) if c["step"] == newest)
-    key = str(PurePosixPath(stored["manifest_uri"]).parent / "rank-00000.shard")
+    key = object_of(lab, job_id, newest, rank=0)
 
-    async def damage() -> None:
-        async with open_store(lab.stack)() as store:
-            data = bytearray(await store.get(key))
-            data[len(data) // 2] ^= 0x40
-            await store.put(key, bytes(data))
-
-    asyncio.run(damage())
+    damage_object(lab, key)
     owner = lab.hosts_of(job_id)[0]
     lab.kill_host(owner["host_id"])
     lab.kill_host(owner["replica_host_id"])
