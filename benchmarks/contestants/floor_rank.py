@@ -16,6 +16,7 @@ from benchmarks.workload.training import DEMO, Training
 from torch import Tensor
 
 from everstep.train.gradients import local_part
+from everstep.train.groups import wait_for_store
 
 STATE_VARIABLE = "BENCH_FLOOR_STATE"
 STEPS_VARIABLE = "BENCH_FLOOR_STEPS"
@@ -27,6 +28,8 @@ def run() -> None:
     notes = probe.probe_from_environment()
     notes.note(probe.STARTED)
     path = Path(os.environ[STATE_VARIABLE]) / f"rank-{os.environ['RANK']}"
+    if os.environ["RANK"] != "0":  # as Everstep's ranks do
+        wait_for_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     training = Training(DEMO, Path(os.environ["BENCH_CORPUS"]))
     notes.note(probe.JOINED)
     step = _load(training, path) if path.exists() else 0

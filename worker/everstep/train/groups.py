@@ -7,6 +7,8 @@ count along tp first: a tensor-parallel group is contiguous and stays on one hos
 from __future__ import annotations
 
 import os
+import socket
+import time
 from datetime import timedelta
 from typing import Final
 
@@ -20,6 +22,9 @@ from everstep.core.spec import JobSpec, LayoutSpec
 from everstep.train.environment import RankEnvironment
 
 MESH_NAMES: Final = ("pp", "dp_replicate", "dp_shard", "tp")
+
+_STORE_POLL_S: Final = 0.005
+_STORE_POLLS_MAX: Final = 400  # 2 s; a rank 0 that takes longer is left to torch's own retries
 
 
 def choose_device(local_rank: int) -> torch.device:
@@ -41,6 +46,8 @@ def join_world(environment: RankEnvironment, spec: JobSpec, device: torch.device
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     timeout = timedelta(seconds=spec.recovery.collective_timeout_s)
     if environment.rendezvous:
+        if environment.rank > 0:
+            wait_for_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
         dist.init_process_group(backend, timeout=timeout)
     elif environment.world_size == 1:
         alone = HashStore()
@@ -50,6 +57,26 @@ def join_world(environment: RankEnvironment, spec: JobSpec, device: torch.device
             f"WORLD_SIZE is {environment.world_size} but MASTER_ADDR or MASTER_PORT is not set: "
             "start the script with torchrun or everstep run"
         )
+
+
+def wait_for_store(address: str, port: int) -> None:
+    """Return when the rendezvous store listens, or when it is better left to torch to say why not.
+
+    A rank that asks before rank 0 listens is made to wait 0.6 s by torch's first retry (seen), and
+    all others with it: at every other recovery one of them is early. Rank 0 opens the store itself
+    and must not call this.
+    """
+    for _ in range(_STORE_POLLS_MAX):
+        try:
+            with socket.create_connection((address, port), timeout=1.0) as asking:
+                # A connection within one host may, by chance of its own port, be to itself.
+                if asking.getsockname() != asking.getpeername():
+                    return
+        except ConnectionRefusedError:
+            pass
+        except OSError:
+            return
+        time.sleep(_STORE_POLL_S)
 
 
 def control_group(device: torch.device) -> dist.ProcessGroup:
