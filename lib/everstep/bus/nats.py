@@ -45,8 +45,9 @@ _log = logging.getLogger(__name__)
 class NatsBus:
     """Implements ``core.ports.Bus``."""
 
-    def __init__(self, url: str, *, name: str) -> None:
+    def __init__(self, url: str, *, name: str, durable: bool = True) -> None:
         """Use ``open``."""
+        self._durable = durable
         self._url = url
         self._name = name
         self._client = Client()
@@ -61,13 +62,14 @@ class NatsBus:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str, *, name: str) -> AsyncIterator[NatsBus]:
+    async def open(cls, url: str, *, name: str, durable: bool = True) -> AsyncIterator[NatsBus]:
         """Start connecting; ``name`` is what the server shows, agents use ``agent:<host_id>``.
 
         Does not wait for the server: publishing works at once (kept for a while, then dropped),
         while ``subscribe``, ``serve`` and ``consume`` wait for the first connection.
+        ``durable`` False is for accounts without JetStream, the server's own: no streams there.
         """
-        bus = cls(url, name=name)
+        bus = cls(url, name=name, durable=durable)
         bus._connecting = asyncio.create_task(bus._connect(), name="connect to NATS")
         try:
             yield bus
@@ -241,7 +243,8 @@ class NatsBus:
             consumer.reconnected()
 
     async def _set_up(self) -> None:
-        await ensure_streams(self._client)
+        if self._durable:
+            await ensure_streams(self._client)
         self._ready.set()
 
     async def _on_disconnected(self) -> None:

@@ -8,6 +8,7 @@ from everstep.monitor.detectors.sight import Sight, blind_because
 
 NOW = 100_000
 CLEAR = Sight(
+    started_ms=0,
     connected=True,
     connected_since_ms=0,
     paused_until_ms=0,
@@ -26,6 +27,12 @@ def test_bus_away_or_just_back_is_blind():
     assert blind_because(NOW, replace(CLEAR, connected=False))
     assert blind_because(NOW, replace(CLEAR, connected_since_ms=NOW - 2_999))
     assert blind_because(NOW, replace(CLEAR, connected_since_ms=NOW - 3_000)) == ""
+
+
+def test_monitor_that_has_just_started_is_blind():
+    """It may have come up with the whole fleet."""
+    assert blind_because(NOW, replace(CLEAR, started_ms=NOW - 5_999))
+    assert blind_because(NOW, replace(CLEAR, started_ms=NOW - 6_000)) == ""
 
 
 def test_own_pause_is_blind_for_a_while():

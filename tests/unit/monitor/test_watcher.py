@@ -65,7 +65,7 @@ async def stage() -> Stage:
     stage = Stage()
     for mark, fields in ((Mark.BEGUN, {"cause": "launch"}), (Mark.PLACED, {"hosts": HOSTS})):
         await stage.watcher.mark(MarkJob(job_id="j", generation=1, mark=mark, **fields))
-    await stage.tick(4_000)
+    await stage.tick(7_000)
     for host in HOSTS:
         await stage.watcher.stepped("j", 1, host.host_id, 5)
     return stage
@@ -163,7 +163,7 @@ async def test_watch_adopted_by_a_new_monitor_judges_what_comes(stage):
     """A monitor that was killed loses volatile evidence only."""
     second = Stage(stage.store, stage.at_ms)
     await second.watcher.adopt("j", 5)
-    await second.tick(4_000)
+    await second.tick(7_000)
     second.dead.add("h0")
     await second.watcher.echoed(echo(3))
     await second.tick(300)

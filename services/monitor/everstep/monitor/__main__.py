@@ -74,7 +74,11 @@ async def main() -> None:
         )
         if settings.nats_system_url is not None:
             system = await stack.enter_async_context(
-                NatsBus.open(settings.nats_system_url.get_secret_value(), name="monitor-system")
+                NatsBus.open(
+                    settings.nats_system_url.get_secret_value(),
+                    name="monitor-system",
+                    durable=False,
+                )
             )
             await system.subscribe(DISCONNECTS, _on_disconnect(watcher))
         shell.spawn("watch", watcher.watch)

@@ -65,6 +65,7 @@ class Watcher:
         self._was_connected = False
         self._connected_since_ms = 0
         self._ticked_ms = 0
+        self._started_ms = 0
         self._paused_until_ms = 0
         self._blind = "starting"
 
@@ -207,7 +208,9 @@ class Watcher:
         if self._ticked_ms and now_ms - self._ticked_ms > PAUSE_MS:
             self._paused_until_ms = now_ms
         self._was_connected, self._ticked_ms = connected, now_ms
+        self._started_ms = self._started_ms or now_ms
         sight = Sight(
+            started_ms=self._started_ms,
             connected=connected,
             connected_since_ms=self._connected_since_ms,
             paused_until_ms=self._paused_until_ms,

@@ -14,6 +14,9 @@ from typing import Final
 # host that is not back after three is judged like any other.
 RECONNECT_GRACE_MS: Final = 3_000
 # The watch loop runs every 0.1 s; a gap of a second means that this process was stopped or starved.
+# A monitor that has just started may have come up with the whole fleet (power, a stack taken down
+# and up): agents need some seconds to join, and are not lost because they are slower than we are.
+START_GRACE_MS: Final = 6_000
 PAUSE_MS: Final = 1_000
 PAUSE_GRACE_MS: Final = 2_000  # heartbeats that queued up meanwhile have been read by then
 FLEET_MIN: Final = 3  # of fewer hosts, "most are silent" says nothing
@@ -23,6 +26,7 @@ FLEET_MIN: Final = 3  # of fewer hosts, "most are silent" says nothing
 class Sight:
     """What the monitor knows of itself; times on its own clock, ``*_since_ms`` 0 for never."""
 
+    started_ms: int
     connected: bool
     connected_since_ms: int
     paused_until_ms: int
@@ -34,6 +38,8 @@ def blind_because(now_ms: int, sight: Sight) -> str:
     """Return why the monitor cannot judge at ``now_ms``, or "" if it can."""
     if not sight.connected:
         return "the bus is away"
+    if now_ms - sight.started_ms < START_GRACE_MS:
+        return "this process has only just started"
     if now_ms - sight.connected_since_ms < RECONNECT_GRACE_MS:
         return "the bus has only just come back"
     if now_ms - sight.paused_until_ms < PAUSE_GRACE_MS:
