@@ -1,8 +1,10 @@
 """What Everstep costs a training step: the same loop bare and under the stack, in turns.
 
 Bare is the SDK's bare mode: the same user code, the step's collective, but no agent, no snapshots,
-no reports. Under Everstep every step is snapshotted, checksummed, replicated to a peer host (on one
-machine: by the same cores) and reported. Run: ``make bench NAME=overhead``.
+no reports; the stack's processes are stopped meanwhile. Under Everstep every step is snapshotted,
+checksummed, replicated to a peer host (on one machine: by the same cores) and reported. A third
+run in each turn is bare beside the idle stack: it tells what the job itself costs from what the
+services cost that would run elsewhere. Run: ``make bench NAME=overhead``.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any, Final
 
 from benchmarks.contestants.fork_servers import ForkServers
@@ -36,7 +38,8 @@ LARGE: Final = Sizes(
     model=LlamaConfig(dim=256, heads=8, kv_heads=4, ffn_dim=768, sequence_tokens=256)
 )
 SIZES: Final = {"large": LARGE, "demo": DEMO}
-PAIRS: Final = 5
+KINDS: Final = ("bare", "idle_beside", "everstep")
+TURNS: Final = 5
 STEPS: Final = 16
 WARM_STEPS: Final = 4  # left out: caches, the first snapshots' page faults
 RUN_S: Final = 300.0
@@ -60,11 +63,11 @@ class Lap:
 
 
 def main() -> None:
-    """Alternate bare and Everstep, pair by pair, and print the ratios."""
+    """Let the three take turns, and print the ratios."""
     parser = argparse.ArgumentParser(prog="benchmarks.overhead", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--patience", type=float, default=0, help="to wait for quiet, a pair [s]")
+    parser.add_argument("--patience", type=float, default=0, help="to wait for quiet, a turn [s]")
     options = parser.parse_args()
     before = figures.machine()
     directory = Path(tempfile.mkdtemp(prefix="everstep-bench-"))
@@ -75,55 +78,66 @@ def main() -> None:
             run = "benchmarks.workload.bare_rank:run"
             servers = opened.enter_context(ForkServers(directory / "bare", run))
             stack = opened.enter_context(Stack(directory / "stack", corpus))
+            place = Place(servers=servers, stack=stack, directory=directory, corpus=corpus)
             for name, sizes in SIZES.items():
-                laps = _alternate(name, sizes, options, servers, stack, directory, corpus)
-                results[name] = _compare(sizes, *laps)
+                results[name] = _compare(sizes, _take_turns(name, sizes, options, place))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    whole = options.pairs >= PAIRS and options.steps >= STEPS
-    large = results["large"]
+    large, demo = results["large"], results["demo"]
     figures.save(
         "overhead",
         {
             "overhead_ratio": large["overhead_ratio"]["median"],
             "overhead_ratio_spread": large["overhead_ratio"],
-            "overhead_ratio_demo_model": results["demo"]["overhead_ratio"]["median"],
+            "overhead_ratio_beside_an_idle_stack": large["overhead_ratio_beside_an_idle_stack"],
+            "overhead_ratio_demo_model": demo["overhead_ratio"]["median"],
             **results,
             "steps_measured": options.steps - WARM_STEPS - 1,
             "versions": figures.versions(("everstep", "torch", "numpy")),
             "machine": before,
         },
-        keep=whole,
+        keep=options.turns >= TURNS and options.steps >= STEPS,
     )
 
 
-def _alternate(
-    name: str,
-    sizes: Sizes,
-    options: argparse.Namespace,
-    servers: ForkServers,
-    stack: Stack,
-    directory: Path,
-    corpus: Path,
-) -> tuple[list[Lap], list[Lap]]:
-    bare, under = [], []
-    for pair in range(options.pairs):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where runs are made."""
+
+    servers: ForkServers
+    stack: Stack
+    directory: Path
+    corpus: Path
+
+
+def _take_turns(
+    name: str, sizes: Sizes, options: argparse.Namespace, place: Place
+) -> dict[str, list[Lap]]:
+    """Run each kind once a turn; who begins moves on, so that a drift of the machine evens out."""
+    laps: dict[str, list[Lap]] = {kind: [] for kind in KINDS}
+    for turn in range(options.turns):
         busy = wait_until_quiet(options.patience)
-        spec = job_spec(sizes, directory / f"{name}-bare-{pair}", corpus, steps=options.steps)
-        bare.append(_run_bare(servers, spec))
-        spec = job_spec(sizes, directory / f"{name}-under-{pair}", corpus, steps=options.steps)
-        under.append(_run_under(stack, spec))
-        times = fmean(bare[-1].step_ms), fmean(under[-1].step_ms)
-        say(
-            f"{name} {pair + 1}: bare {times[0]:.0f} ms, Everstep {times[1]:.0f} ms a step"
-            f" ({busy:.0%} busy before)"
-        )
-    return bare, under
+        for number in range(len(KINDS)):
+            kind = KINDS[(turn + number) % len(KINDS)]
+            notes = place.directory / f"{name}-{kind}-{turn}"
+            notes.mkdir()
+            spec = job_spec(sizes, notes, place.corpus, steps=options.steps)
+            match kind:
+                case "bare":
+                    with place.stack.frozen():
+                        lap = _run_bare(place.servers, spec)
+                case "idle_beside":
+                    lap = _run_bare(place.servers, spec)
+                case _:
+                    lap = _run_under(place.stack, spec)
+            laps[kind].append(lap)
+        times = ", ".join(f"{kind} {fmean(laps[kind][-1].step_ms):.0f} ms" for kind in KINDS)
+        say(f"{name} {turn + 1} of {options.turns}: {times} a step ({busy:.0%} busy before)")
+    return laps
 
 
 def _run_bare(servers: ForkServers, spec: dict[str, Any]) -> Lap:
     notes = Path(spec["env"][probe.DIRECTORY_VARIABLE])
-    notes.mkdir()
     environment = {
         **spec["env"],
         bare_rank.SPEC_VARIABLE: json.dumps(spec),
@@ -137,7 +151,6 @@ def _run_bare(servers: ForkServers, spec: dict[str, Any]) -> Lap:
 
 def _run_under(stack: Stack, spec: dict[str, Any]) -> Lap:
     notes = Path(spec["env"][probe.DIRECTORY_VARIABLE])
-    notes.mkdir()
     job_id = stack.submit(spec)
     at_begin = _cpu_at(stack, notes, WARM_STEPS)
     at_end = _cpu_at(stack, notes, spec["steps"] - 1)
@@ -179,36 +192,23 @@ def _lap(notes: Path, steps: int, cpu_ms: dict[str, float]) -> Lap:
     )
 
 
-def _compare(sizes: Sizes, bare: list[Lap], under: list[Lap]) -> dict[str, Any]:
-    pairs = list(zip(bare, under, strict=True))
-    means = [fmean(two.step_ms) / fmean(one.step_ms) for one, two in pairs]
-    medians = [median(two.step_ms) / median(one.step_ms) for one, two in pairs]
-    measured = [
-        one
-        for lap in bare
-        for moments in lap.record.values()
-        for one in moments
-        if one.event == everstep_entry.PARTS
-    ]
-    state_bytes = [
-        one.step
-        for moments in bare[0].record.values()
-        for one in moments
-        if one.event == everstep_entry.BYTES
-    ]
+def _compare(sizes: Sizes, laps: dict[str, list[Lap]]) -> dict[str, Any]:
+    bare, beside, under = (laps[kind] for kind in KINDS)
+    notes = [one for lap in bare for moments in lap.record.values() for one in moments]
+    parts = [one.parts_ms for one in notes if one.event == everstep_entry.PARTS]
+    state_bytes = [one.step for one in notes if one.event == everstep_entry.BYTES]
     return {
-        "overhead_ratio": figures.summary(means, 4),
-        "overhead_ratio_of_median_steps": figures.summary(medians, 4),
-        "bare_step_ms": figures.summary([fmean(lap.step_ms) for lap in bare], 1),
-        "everstep_step_ms": figures.summary([fmean(lap.step_ms) for lap in under], 1),
-        "inside_the_step_ms": {
-            "bare": _mean_of([lap.parts_ms for lap in bare]),
-            "everstep": _mean_of([lap.parts_ms for lap in under]),
+        "overhead_ratio": figures.summary(_ratios(under, bare), 4),
+        "overhead_ratio_beside_an_idle_stack": figures.summary(_ratios(under, beside), 4),
+        "idle_stack_ratio": figures.summary(_ratios(beside, bare), 4),
+        "step_ms": {
+            kind: figures.summary([fmean(lap.step_ms) for lap in laps[kind]], 1) for kind in KINDS
         },
-        "plain_copy_of_the_state_ms": figures.summary([one.parts_ms["copy"] for one in measured]),
-        "plain_checksum_of_the_state_ms": figures.summary(
-            [one.parts_ms["checksum"] for one in measured]
-        ),
+        "inside_the_step_ms": {
+            kind: _mean_of([lap.parts_ms for lap in laps[kind]]) for kind in KINDS
+        },
+        "plain_copy_of_the_state_ms": figures.summary([one["copy"] for one in parts]),
+        "plain_checksum_of_the_state_ms": figures.summary([one["checksum"] for one in parts]),
         **_processor_time(bare, under),
         "state_bytes_a_rank": {"min": min(state_bytes), "max": max(state_bytes)},
         "model": {
@@ -218,6 +218,11 @@ def _compare(sizes: Sizes, bare: list[Lap], under: list[Lap]) -> dict[str, Any]:
             "global_batch": sizes.global_batch,
         },
     }
+
+
+def _ratios(over: list[Lap], under: list[Lap]) -> list[float]:
+    """Return each turn's ratio of mean step times."""
+    return [fmean(one.step_ms) / fmean(two.step_ms) for one, two in zip(over, under, strict=True)]
 
 
 def _processor_time(bare: list[Lap], under: list[Lap]) -> dict[str, Any]:

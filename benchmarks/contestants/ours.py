@@ -7,10 +7,12 @@ again and becomes the spare of the next fault.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +27,7 @@ from benchmarks.workload.training import DEMO
 from everstep.cli.client import Client, service_urls
 from everstep.core.errors import EverstepError
 from everstep.local import launch
-from everstep.local.state import StatePaths
+from everstep.local.state import StatePaths, load_stack
 
 KILLED: Final = (
     "SIGKILL of a whole host: agent, fork server, 2 ranks; its memory (snapshots and the replicas "
@@ -122,6 +124,28 @@ class Stack:
         job = wait_for(ended, timeout_s, f"the end of {job_id}")
         if job["phase"] != "succeeded":
             raise TimedOutError(f"{job_id} {job['phase']}: {job['detail']}")
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop every process of the stack for a while, so that it takes no processor time at all.
+
+        Outsiders last and first: nobody may see another one stand still.
+        """
+        supervisor = load_stack(self._paths).supervisor
+        units = launch.order(self._paths, {"command": "status"})["units"]
+        kinds = {"agent": 0, "service": 1, "server": 2}
+        order = sorted(units, key=lambda unit: kinds[unit["kind"]])
+        processes = [psutil.Process(supervisor.pid)]
+        for unit in order:
+            process = psutil.Process(unit["pid"])
+            processes += [process, *process.children(recursive=True)]
+        for process in processes:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in reversed(processes):
+                process.resume()
 
     def cpu_s(self) -> dict[str, float]:
         """Return the processor time used so far, by kind of process; ranks are not in it."""
