@@ -1,6 +1,7 @@
 """The job spec: what a person writes to launch a run.
 
-pydantic, because people write it: every mistake is answered with the field and what was expected.
+pydantic, because people write it: every mistake is answered with the field, what was expected and
+what was found, in the words of ``spec_errors``.
 Cross-field rules (layout against batch) are checked here; rules that need the fleet are not.
 """
 
@@ -9,9 +10,17 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from everstep.core.errors import InvalidInput
+from everstep.core.spec_errors import joined, spec_problems
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -83,29 +92,36 @@ class JobSpec(_Model):
     @property
     def is_script(self) -> bool:
         """Whether ``entry`` is a script path rather than ``module:function``."""
-        return PurePosixPath(self.entry).suffix == ".py" and ":" not in self.entry
+        return _is_script(self.entry)
+
+    @field_validator("entry")
+    @classmethod
+    def _check_entry(cls, entry: str) -> str:
+        module, colon, function = entry.partition(":")
+        names = [*module.split("."), function]
+        if not _is_script(entry) and not (colon and all(name.isidentifier() for name in names)):
+            raise ValueError(f"expected module:function or a path that ends in .py, got {entry!r}")
+        return entry
 
     @model_validator(mode="after")
-    def _check(self) -> JobSpec:
-        if not self.is_script:
-            module, colon, function = self.entry.partition(":")
-            names = [*module.split("."), function]
-            if not colon or not all(name.isidentifier() for name in names):
-                raise ValueError(
-                    f"entry {self.entry!r} is neither module:function nor a path that ends in .py"
-                )
+    def _check_together(self) -> JobSpec:
         if self.data is not None:
             _check_batch(self.data, self.layout)
         return self
 
 
+def _is_script(entry: str) -> bool:
+    return PurePosixPath(entry).suffix == ".py" and ":" not in entry
+
+
 def _check_batch(data: DataSpec, layout: LayoutSpec) -> None:
-    per_micro = data.micro_batch
-    if data.global_batch % (per_micro * layout.dp):
+    step = data.micro_batch * layout.dp
+    if data.global_batch % step:
         raise ValueError(
-            f"data.global_batch {data.global_batch} is not a multiple of micro_batch {per_micro} x "
-            f"{layout.dp} data-parallel groups (dp_replicate {layout.dp_replicate} x dp_shard "
-            f"{layout.dp_shard}): every group must get the same whole number of micro-batches"
+            f"data.global_batch: expected a multiple of {step} (micro_batch {data.micro_batch} x "
+            f"{layout.dp} data-parallel groups, dp_replicate {layout.dp_replicate} x dp_shard "
+            f"{layout.dp_shard}), got {data.global_batch}: every group must get the same whole "
+            "number of micro-batches"
         )
 
 
@@ -118,11 +134,7 @@ def parse_spec(document: Any) -> JobSpec:
     try:
         return JobSpec.model_validate(document)
     except ValidationError as error:
-        problems = [
-            f"{'.'.join(str(part) for part in item['loc']) or 'spec'}: {item['msg']}"
-            for item in error.errors()
-        ]
-        raise InvalidInput("invalid job spec: " + "; ".join(problems)) from None
+        raise _invalid(error) from None
 
 
 def parse_spec_json(text: str) -> JobSpec:
@@ -130,4 +142,8 @@ def parse_spec_json(text: str) -> JobSpec:
     try:
         return JobSpec.model_validate_json(text)
     except ValidationError as error:
-        raise InvalidInput(f"invalid job spec: {error}") from None
+        raise _invalid(error) from None
+
+
+def _invalid(error: ValidationError) -> InvalidInput:
+    return InvalidInput(joined(spec_problems(error.errors(), JobSpec.model_json_schema())))

@@ -95,13 +95,16 @@ def test_run_detached_prints_how_to_follow(job, tmp_path):
     [
         ("steps: [", "is not valid YAML"),
         ("just words", "holds no job spec"),
-        (SPEC.replace("steps: 3", "steps: 0"), "steps: Input should be greater than or equal to 1"),
+        (
+            SPEC.replace("steps: 3", "steps: 0"),
+            "error: invalid job spec: steps: expected a whole number of at least 1, got 0\n",
+        ),
         (
             SPEC.replace("global_batch: 4", "global_batch: 3"),
-            "data.global_batch 3 is not a multiple",
+            "data.global_batch: expected a multiple of 2",
         ),
-        (SPEC + "colour: red", "colour: Extra inputs are not permitted"),
-        (SPEC.replace("models.pretrain:main", "models pretrain"), "neither module:function nor"),
+        (SPEC + "stepz: 3", "stepz: unknown field; did you mean steps?"),
+        (SPEC.replace("models.pretrain:main", "models pretrain"), "expected module:function or"),
     ],
 )
 def test_run_of_a_wrong_spec_is_one_sentence_and_nothing_is_launched(job, tmp_path, text, told):

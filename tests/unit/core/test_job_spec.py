@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from everstep.core.errors import InvalidInput
+from everstep.core.spec import JobSpec, parse_spec, parse_spec_json
+from everstep.core.spec_errors import spec_problems
+
+GOOD = {
+    "name": "tiny",
+    "entry": "everstep.models.pretrain:main",
+    "layout": {"pp": 2, "dp_shard": 2, "tp": 2},
+    "steps": 3,
+    "data": {"path": "corpus", "sequence_tokens": 8, "global_batch": 4},
+}
+FIELDS = "name, entry, argv, args, layout, steps, seed, data, checkpoint, recovery, env, cwd"
+
+
+def told(document) -> list[str]:
+    """Return the lines of the refusal, without their common beginning."""
+    with pytest.raises(InvalidInput) as refused:
+        parse_spec(document)
+    text = str(refused.value)
+    assert text.startswith("invalid job spec:")
+    assert "http" not in text
+    return [line.strip() for line in text.removeprefix("invalid job spec:").strip().splitlines()]
+
+
+def test_good_spec_is_the_same_from_yaml_and_from_json():
+    """What a person wrote and what goes over the wire mean one job."""
+    spec = parse_spec(GOOD)
+    assert parse_spec_json(spec.model_dump_json()) == spec
+    assert spec.layout.world_size == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"steps": 0}, "steps: expected a whole number of at least 1, got 0"),
+        ({"steps": 1.5}, "steps: expected a whole number of at least 1, got 1.5"),
+        ({"steps": "many"}, 'steps: expected a whole number of at least 1, got "many"'),
+        ({"seed": None}, "seed: expected a whole number, got nothing"),
+        ({"name": ""}, 'name: expected text of 1 to 100 characters, got ""'),
+        (
+            {"layout": {"pp": 0}},
+            "layout.pp: expected a whole number of at least 1, got 0",
+        ),
+        ({"layout": 8}, "layout: expected a mapping with pp, dp_replicate, dp_shard, tp, got 8"),
+        ({"argv": "--fast"}, 'argv: expected a list, each item text, got "--fast"'),
+        ({"args": ["a"]}, "args: expected a mapping of names to values, got a list"),
+        ({"env": {"FLAG": 1}}, "env.FLAG: expected text, got 1 (put it in quotes)"),
+        ({"recovery": {"no_spare": "fail"}}, "recovery.no_spare: expected 'wait', got \"fail\""),
+        (
+            {"entry": "models pretrain"},
+            "entry: expected module:function or a path that ends in .py, got 'models pretrain'",
+        ),
+        (
+            {"data": {**GOOD["data"], "global_batch": 3}},
+            (
+                "data.global_batch: expected a multiple of 2 (micro_batch 1 x 2 data-parallel "
+                "groups, dp_replicate 1 x dp_shard 2), got 3: every group must get the same whole "
+                "number of micro-batches"
+            ),
+        ),
+        ({"name": "n" * 101}, f'name: expected text of 1 to 100 characters, got "{"n" * 59}...'),
+    ],
+)
+def test_wrong_value_is_told_with_its_path_what_was_expected_and_got(change, line):
+    """The same three things for every field, in no library's words."""
+    assert told({**GOOD, **change}) == [line]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"stepz": 3}, "stepz: unknown field; did you mean steps?"),
+        (
+            {"layout": {**GOOD["layout"], "dp_shards": 1}},
+            "layout.dp_shards: unknown field; did you mean layout.dp_shard?",
+        ),
+        ({"global_batch": 4}, "global_batch: unknown field; did you mean data.global_batch?"),
+        ({"colour": "red"}, f"colour: unknown field; expected one of {FIELDS}"),
+    ],
+)
+def test_unknown_field_is_told_with_the_one_that_was_meant(change, line):
+    """A near name at the same place, else the same name elsewhere, else all that there are."""
+    assert told({**GOOD, **change}) == [line]
+
+
+def test_several_mistakes_are_told_at_once_a_line_each():
+    """Nobody has to submit once a mistake."""
+    assert told({"name": "n", "layout": {"tp": "x"}, "steps": -1}) == [
+        "entry: expected text that is not empty, got nothing",
+        'layout.tp: expected a whole number of at least 1, got "x"',
+        "steps: expected a whole number of at least 1, got -1",
+    ]
+
+
+@pytest.mark.parametrize(("document", "got"), [(None, "nothing"), ([1], "a list"), (5, "5")])
+def test_document_of_another_shape_is_told_what_belongs_there(document, got):
+    """An empty file, a list or a number holds no spec."""
+    assert told(document) == [f"expected a mapping with {FIELDS}, got {got}"]
+
+
+def test_text_that_is_no_json_is_told_without_the_librarys_words():
+    """The wire's own mistakes are sentences too."""
+    with pytest.raises(InvalidInput, match="invalid job spec: expected JSON, got something else"):
+        parse_spec_json("{")
+    with pytest.raises(InvalidInput, match="steps: expected a whole number of at least 1, got 0"):
+        parse_spec_json(json.dumps({**GOOD, "steps": 0}))
+
+
+def test_no_problem_at_all_is_no_sentence():
+    """Only what is wrong is told."""
+    assert spec_problems([], JobSpec.model_json_schema()) == []
