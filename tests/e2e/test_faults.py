@@ -224,7 +224,7 @@ def test_unknown_entry_point_fails_at_once(lab: Lab, entry: str):
 
 def test_layout_that_does_not_divide_the_batch_is_refused(lab: Lab):
     """The answer names the field and the numbers."""
-    with pytest.raises(EverstepError, match="8 is not a multiple of micro_batch 2 x 3"):
+    with pytest.raises(EverstepError, match=r"multiple of 6 \(micro_batch 2 x 3 .* got 8"):
         lab.submit("bad-layout", layout={"pp": 1, "dp_shard": 3, "tp": 2})
 
 
