@@ -13,64 +13,45 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import msgspec
 from fastapi import FastAPI
-from google.protobuf.message import DecodeError
-from google.protobuf.message import Message as ProtoMessage
 from sqlalchemy import text
 
+from everstep.bus.durable import DurableConsumer
 from everstep.bus.nats import NatsBus
-from everstep.core.errors import InvalidInput, Unavailable
-from everstep.core.ports import Consumed, Message, Projection
-from everstep.core.system import Clock, IdSource, RandomIds, SystemClock
+from everstep.core.errors import Unavailable
+from everstep.core.ports import Consumed, Projection
+from everstep.core.system import RandomIds, SystemClock
 from everstep.eventstore.codec import EventCodec
-from everstep.eventstore.outbox import Outbox, envelopes
 from everstep.eventstore.postgres import PostgresStore
-from everstep.service.commands import command_subject
-from everstep.service.consumers import EventConsumer
-from everstep.service.handler import Aggregate, Handler
-from everstep.service.health import Health
 from everstep.service.http import create_app, serving
 from everstep.service.logging import configure
-from everstep.service.metrics import Metrics
-from everstep.service.observed import ObservedHandler
 from everstep.service.settings import ServiceSettings
-from everstep.service.supervised import Supervisor
+from everstep.service.shell import Shell
 from everstep.service.telemetry import tracing
 from everstep.wire.v1.envelope_pb2 import EventEnvelope
-
-C = TypeVar("C")
-S = TypeVar("S")
-E = TypeVar("E")
-Q = TypeVar("Q", bound=ProtoMessage)
 
 DATABASE_PAUSE_S: Final = 0.25  # between attempts at start-up; it may be starting right now
 
 _log = logging.getLogger(__name__)
 
 
-class ServiceShell:
+class ServiceShell(Shell):
     """A service's connections and loops.
 
     ``app`` is the FastAPI application to add routes to; health, readiness and metrics are there.
     """
 
+    store: PostgresStore
+    bus: NatsBus
+
     def __init__(self, name: str, settings: ServiceSettings) -> None:
         """Use ``open``."""
-        self.name = name
+        super().__init__(name, SystemClock(), RandomIds())
         self.settings = settings
-        self.clock: Clock = SystemClock()
-        self.ids: IdSource = RandomIds()
-        self.health = Health()
-        self.metrics = Metrics()
         self.app: FastAPI = create_app(name, self.health, self.metrics)
         self.http_port = 0
-        self.store: PostgresStore
-        self.bus: NatsBus
-        self._supervisor = Supervisor(self.health)
-        self._wakers: list[Callable[[], None]] = []
         self._http = AsyncExitStack()
 
     @classmethod
@@ -114,69 +95,19 @@ class ServiceShell:
             shell.health.check("database", shell._database_trouble)
             await shell.bus.wait_connected()  # says itself why it is not, if it is not
             stack.push_async_callback(shell._supervisor.close)
-            shell._start_outbox(codecs)
+            shell.start_outbox(codecs)
             yield shell
-
-    def handler(self, aggregate: Aggregate[C, S, E]) -> Handler[C, S, E]:
-        """Return a handler that wakes the outbox and all wakers after each commit."""
-        return ObservedHandler(
-            aggregate,
-            self.store,
-            self.ids,
-            metrics=self.metrics,
-            clock=self.clock,
-            on_commit=(self._wake_all,),
-        )
-
-    async def serve_command(
-        self, name: str, request: type[Q], reply: Callable[[Q], Awaitable[ProtoMessage]]
-    ) -> None:
-        """Answer ``everstep.v1.cmd.<service>.<name>``, one instance of the service each.
-
-        What ``reply`` raises is told to the requester at once; a refusal is an answer instead.
-        """
-
-        async def answer(message: Message) -> bytes:
-            try:
-                command = request.FromString(message.data)
-                return (await reply(command)).SerializeToString()
-            except (DecodeError, msgspec.ValidationError) as error:
-                raise InvalidInput(f"{message.subject}: {error}") from error
-
-        await self.bus.serve(command_subject(self.name, name), answer, queue=self.name)
 
     async def consume_events(
         self,
         source_service: str,
         on_event: Callable[[EventEnvelope, Consumed], Awaitable[None]],
-    ) -> None:
-        """Hand over another service's events in order, at least once.
-
-        Pass the ``Consumed`` on to ``Handler.handle`` so that it commits with the effect; what the
-        store says is handled already is skipped.
-        """
-        consumer = EventConsumer(
-            self.store,
-            on_event,
-            consumer=self.name,
-            source=source_service,
-            health=self.health,
-            metrics=self.metrics,
-        )
-        running = await self.bus.consume(
-            f"everstep.v1.event.{source_service}.>",
-            consumer.receive,
-            durable=f"{self.name}-{source_service}",
-        )
+    ) -> DurableConsumer:
+        """Hand over as ``Shell`` does, and measure how far behind that is."""
+        running = await super().consume_events(source_service, on_event)
+        assert isinstance(running, DurableConsumer)
         self.metrics.consumer_lag.labels(source_service).set_function(lambda: running.pending)
-
-    def on_commit(self, waker: Callable[[], None]) -> None:
-        """Call ``waker`` (e.g. an event's ``set``) after every commit of any handler."""
-        self._wakers.append(waker)
-
-    def spawn(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Run a loop under supervision: logged, backed off and restarted when it raises."""
-        self._supervisor.spawn(name, work)
+        return running
 
     async def run(self) -> None:
         """Serve HTTP until SIGTERM or SIGINT, then let requests in work finish."""
@@ -219,27 +150,6 @@ class ServiceShell:
             else:
                 self.health.trouble("database", "")
                 return store
-
-    def _start_outbox(self, codecs: Sequence[EventCodec[Any]]) -> None:
-        outbox = Outbox(
-            self.store,
-            self.bus,
-            service=self.name,
-            to_envelope=envelopes(self.name, codecs),
-            clock=self.clock,
-        )
-        self.on_commit(outbox.wake)
-        self.metrics.outbox_lag.set_function(lambda: outbox.lag_ms / 1000)
-
-        async def trouble() -> str:
-            return outbox.trouble
-
-        self.health.check("outbox", trouble)
-        self.spawn("outbox", outbox.run)
-
-    def _wake_all(self) -> None:
-        for wake in self._wakers:
-            wake()
 
     async def _bus_trouble(self) -> str:
         return "" if self.bus.connected else "NATS is not connected"

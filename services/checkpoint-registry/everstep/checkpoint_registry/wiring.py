@@ -1,0 +1,50 @@
+"""Puts the registry together on any shell: the real one, or the simulator's."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from everstep.checkpoint_registry import codec
+from everstep.checkpoint_registry.catalog import Catalog
+from everstep.checkpoint_registry.keeper import CheckpointKeeper
+from everstep.checkpoint_registry.memory_map import SUBJECT, MemoryMap
+from everstep.checkpoint_registry.registry import Registry
+from everstep.core.ports import ObjectStore
+from everstep.service.commands import command_name
+from everstep.service.shell import Shell
+from everstep.wire.v1 import checkpoints_pb2 as wire
+
+NAME: Final = "checkpoint_registry"
+CODECS: Final = (codec.CHECKPOINT_EVENTS, codec.HISTORY_EVENTS)
+
+
+async def wire_registry(
+    shell: Shell, catalog: Catalog, objects: ObjectStore, memory: MemoryMap
+) -> Registry:
+    """Serve commands, follow events, and keep checkpoints going."""
+    checkpoints = shell.handler(codec.CHECKPOINTS)
+    histories = shell.handler(codec.HISTORIES)
+    keeper = CheckpointKeeper(checkpoints, histories, catalog, objects, shell.clock)
+    registry = Registry(checkpoints, histories, catalog, keeper, memory)
+    shell.on_commit(keeper.wake)
+    shell.spawn("keeper", keeper.run)
+    await shell.bus.subscribe(SUBJECT, memory.receive)
+    await _serve(shell, registry)
+    await shell.consume_events("controller", registry.on_controller_event)
+    await shell.consume_events("monitor", registry.on_monitor_event)
+    return registry
+
+
+async def _serve(shell: Shell, registry: Registry) -> None:
+    await shell.serve_command(
+        command_name(wire.ReportShards), wire.ReportShards, registry.report_shards
+    )
+    await shell.serve_command(
+        command_name(wire.PlanRestore), wire.PlanRestore, registry.plan_restore
+    )
+    await shell.serve_command(command_name(wire.ListSteps), wire.ListSteps, registry.list_steps)
+    await shell.serve_command(
+        command_name(wire.DropJobCheckpoints),
+        wire.DropJobCheckpoints,
+        registry.drop_job_checkpoints,
+    )

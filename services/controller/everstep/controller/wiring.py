@@ -1,0 +1,135 @@
+"""Puts the controller together on any shell: the real one, or the simulator's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+from google.protobuf.message import Message as ProtoMessage
+
+from everstep.controller.codec import AGGREGATE, CODEC
+from everstep.controller.commands import (
+    Command,
+    LaunchJob,
+    PauseJob,
+    RecordFinished,
+    RecordProgress,
+    RecoverJob,
+    RestartJob,
+    ResumeJob,
+    SaveCheckpoint,
+    StopJob,
+    Verdict,
+)
+from everstep.controller.outside import Outside
+from everstep.controller.runner import Runner
+from everstep.core.ports import Consumed
+from everstep.service.commands import command_name
+from everstep.service.shell import Shell
+from everstep.wire.codec import from_wire
+from everstep.wire.v1 import incidents_pb2, jobs_pb2
+from everstep.wire.v1.common_pb2 import CommandReply, Outcome
+from everstep.wire.v1.envelope_pb2 import EventEnvelope
+
+NAME: Final = "controller"
+CODECS: Final = (CODEC,)
+COMMANDS: Final[dict[type[ProtoMessage], type[Any]]] = {
+    jobs_pb2.LaunchJob: LaunchJob,
+    jobs_pb2.RestartJob: RestartJob,
+    jobs_pb2.StopJob: StopJob,
+    jobs_pb2.PauseJob: PauseJob,
+    jobs_pb2.ResumeJob: ResumeJob,
+    jobs_pb2.SaveCheckpoint: SaveCheckpoint,
+}
+FREES_HOSTS: Final = frozenset({"host_joined", "host_uncordoned", "job_released"})
+VERDICTS: Final = {
+    incidents_pb2.RESTART: Verdict.RESTART,
+    incidents_pb2.REPLACE: Verdict.REPLACE,
+    incidents_pb2.FAIL: Verdict.FAIL,
+}
+
+
+def make_runner(shell: Shell, outside: Outside) -> Runner:
+    """Return what drives the jobs."""
+    return Runner(shell.handler(AGGREGATE), outside, shell.clock)
+
+
+async def wire_controller(shell: Shell, runner: Runner, live_job_ids: Iterable[str]) -> None:
+    """Serve commands, follow events, and carry on with the jobs that have not ended."""
+    for request, kind in COMMANDS.items():
+        await shell.serve_command(command_name(request), request, _serve(runner, kind))
+    await shell.consume_events("monitor", _on_incident(runner))
+    await shell.consume_events("host_inventory", _on_inventory(runner))
+    for job_id in live_job_ids:
+        runner.wake(job_id)
+
+
+def _serve(runner: Runner, kind: type[Any]) -> Callable[[Any], Awaitable[ProtoMessage]]:
+    async def reply(message: ProtoMessage) -> ProtoMessage:
+        handled = await runner.apply(from_wire(message, kind))
+        if handled.rejected is None:
+            if kind is SaveCheckpoint:
+                await runner.save(handled.state)
+            return CommandReply(outcome=Outcome(accepted=True))
+        refusal = handled.rejected
+        return CommandReply(outcome=Outcome(why=refusal.why, detail=refusal.detail))
+
+    return reply
+
+
+def _on_incident(
+    runner: Runner,
+) -> Callable[[EventEnvelope, Consumed], Awaitable[None]]:
+    async def receive(envelope: EventEnvelope, consumed: Consumed) -> None:
+        command = monitor_command(envelope)
+        if command is not None:
+            await runner.apply(command, consumed=consumed)
+
+    return receive
+
+
+def monitor_command(envelope: EventEnvelope) -> Command | None:
+    """Translate what the monitor has decided into a command for the job, if it concerns one."""
+    match envelope.WhichOneof("payload"):
+        case "incident_opened":
+            opened = envelope.incident_opened
+            if not opened.job_id:
+                return None
+            return RecoverJob(
+                job_id=opened.job_id,
+                generation=opened.generation,
+                incident_id=opened.incident_id,
+                verdict=VERDICTS.get(opened.action, Verdict.RESTART),
+                hosts=tuple(opened.hosts),
+                kind=opened.kind,
+                detail=opened.detail or opened.reason,
+                at_ms=envelope.recorded_at_ms,
+            )
+        case "generation_progressed":
+            progressed = envelope.generation_progressed
+            return RecordProgress(
+                job_id=progressed.job_id,
+                generation=progressed.generation,
+                step=progressed.step,
+                at_ms=progressed.at_ms,
+            )
+        case "run_finished":
+            finished = envelope.run_finished
+            return RecordFinished(
+                job_id=finished.job_id,
+                generation=finished.generation,
+                step=finished.step,
+                at_ms=finished.at_ms,
+            )
+        case _:
+            return None
+
+
+def _on_inventory(
+    runner: Runner,
+) -> Callable[[EventEnvelope, Consumed], Awaitable[None]]:
+    async def receive(envelope: EventEnvelope, _: Consumed) -> None:
+        if envelope.WhichOneof("payload") in FREES_HOSTS:
+            runner.wake_all()
+
+    return receive

@@ -1,0 +1,51 @@
+"""Puts the inventory together on any shell: the real one, or the simulator's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from google.protobuf.message import Message as ProtoMessage
+
+from everstep.host_inventory.codec import (
+    COMMANDS,
+    EVENTS,
+    FLEET,
+    RequestMessage,
+    command_of,
+    command_reply,
+    place_job_reply,
+)
+from everstep.host_inventory.commands import PlaceJob
+from everstep.host_inventory.heartbeats import SUBJECT, Heartbeats
+from everstep.host_inventory.keeper import FleetKeeper
+from everstep.service.commands import command_name
+from everstep.service.shell import Shell
+
+NAME: Final = "host_inventory"
+CODECS: Final = (EVENTS,)
+
+
+def make_keeper(shell: Shell, heartbeats: Heartbeats) -> FleetKeeper:
+    """Return the one way to the fleet."""
+    return FleetKeeper(shell.handler(FLEET), heartbeats)
+
+
+async def wire_inventory(shell: Shell, keeper: FleetKeeper, heartbeats: Heartbeats) -> None:
+    """Serve commands, hear heartbeats, follow events."""
+    await shell.bus.subscribe(SUBJECT, heartbeats.receive)
+    for request in COMMANDS:
+        await shell.serve_command(command_name(request), request, _serve(keeper))
+    await shell.consume_events("controller", keeper.on_controller_event)
+    await shell.consume_events("monitor", keeper.on_monitor_event)
+
+
+def _serve(keeper: FleetKeeper) -> Callable[[RequestMessage], Awaitable[ProtoMessage]]:
+    async def reply(message: RequestMessage) -> ProtoMessage:
+        command = command_of(message)
+        done = await keeper.apply(command)
+        if isinstance(command, PlaceJob):
+            return place_job_reply(command, done)
+        return command_reply(done)
+
+    return reply

@@ -1,0 +1,79 @@
+"""Puts the monitor together on any shell: the real one, or the simulator's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from everstep.core.errors import NoResponders, Unavailable
+from everstep.monitor import inputs
+from everstep.monitor.codec import AGGREGATE, CODEC
+from everstep.monitor.curves import Curves
+from everstep.monitor.detectors.root_cause import Probe
+from everstep.monitor.inputs import PROBE_S_MAX
+from everstep.monitor.measurements import Rollup
+from everstep.monitor.policy import Limits
+from everstep.monitor.repair import Repairer
+from everstep.monitor.watcher import ProbeHost, Watcher
+from everstep.service.commands import host_subject, request
+from everstep.service.shell import Shell
+from everstep.wire.v1.agents_pb2 import ProbeHost as ProbeMessage
+from everstep.wire.v1.agents_pb2 import ProbeHostReply
+
+NAME: Final = "monitor"
+CODECS: Final = (CODEC,)
+
+
+def make_watcher(shell: Shell, connected: Callable[[], bool]) -> Watcher:
+    """Return what judges; ``connected`` says whether the bus is there."""
+    return Watcher(
+        shell.handler(AGGREGATE), _prober(shell), connected, shell.clock, shell.ids, Limits()
+    )
+
+
+async def wire_monitor(
+    shell: Shell, watcher: Watcher, rollup: Rollup, watched: Mapping[str, int]
+) -> None:
+    """Hear hosts, follow events, and watch.
+
+    Args:
+        shell: the monitor's.
+        watcher: from ``make_watcher``.
+        rollup: takes the step metrics.
+        watched: jobs that an earlier process watched, with the newest step kept of each.
+    """
+    curves = Curves()
+    repairer = Repairer(shell.bus, rollup, curves, shell.clock)
+    for job_id, step in watched.items():
+        await watcher.adopt(job_id, step)
+        curves.adopt(job_id, step)
+    await shell.consume_events("controller", inputs.on_controller(watcher, repairer))
+    await shell.consume_events("host_inventory", inputs.on_inventory(watcher))
+    await shell.bus.subscribe(host_subject("*", "heartbeat"), inputs.on_heartbeat(watcher))
+    await shell.bus.subscribe(host_subject("*", "metrics"), inputs.on_metrics(watcher, repairer))
+    await shell.bus.consume(
+        host_subject("*", "report"), inputs.on_report(watcher), durable="monitor-reports"
+    )
+    shell.spawn("watch", watcher.watch)
+    shell.spawn("repair", repairer.repair)
+
+
+def _prober(shell: Shell) -> ProbeHost:
+    async def probe(host_id: str) -> Probe:
+        """Ask a host whether it is there."""
+        nonce = shell.ids.new_id("n")
+        try:
+            reply = await request(
+                shell.bus,
+                host_subject(host_id, "cmd.probe"),
+                ProbeMessage(nonce=nonce),
+                ProbeHostReply,
+                timeout_s=PROBE_S_MAX,
+            )
+        except NoResponders:
+            return Probe.NO_RESPONDERS
+        except Unavailable:
+            return Probe.NO_ANSWER
+        return Probe.ANSWERED if reply.nonce == nonce else Probe.NO_ANSWER
+
+    return probe
