@@ -11,12 +11,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from everstep.cli.position import ENDED, is_present, newest_point, restored_step
 from everstep.core.errors import NotFoundError, Unavailable
 
-ENDED: Final = frozenset({"succeeded", "failed", "stopped"})
 POLL_S: Final = 0.5  # steps of a small job take about a second
 SILENCE_S_MAX: Final = 90.0  # longer than any restart of the control plane
 RECENT_POINTS: Final = 20  # over which tokens/s is measured
+# Asked for in one look: more than half a second's steps. After a restart's step the curve has the
+# present steps first, so that those which it has gone back over never fill an answer.
+POINTS_MAX: Final = 1_000
 METRICS_GRACE_S: Final = 5.0  # the last steps' metrics may come after the job's end
 
 
@@ -27,8 +30,8 @@ class Source(Protocol):
         """Return the job."""
         ...
 
-    def metrics(self, job_id: str, *, after_step: int) -> list[dict[str, Any]]:
-        """Return newer steps."""
+    def metrics(self, job_id: str, *, after_step: int, limit: int) -> list[dict[str, Any]]:
+        """Return newer steps, the oldest first."""
         ...
 
     def incidents(self, job_id: str) -> list[dict[str, Any]]:
@@ -96,6 +99,7 @@ class Follower:
         self._poll_s = poll_s
         self._silence_s_max = silence_s_max
         self._seen: Seen | None = None
+        self._placed = False  # whether the first look at the curve has been
 
     def look(self) -> Seen:
         """Ask once.
@@ -123,11 +127,31 @@ class Follower:
         return seen
 
     def _ask_monitor(self, seen: Seen) -> None:
-        after = seen.last["step"] if seen.last is not None else -1
-        seen.fresh = self._source.metrics(self._job_id, after_step=after)
+        self._drop_abandoned(seen)
+        found = self._source.metrics(
+            self._job_id, after_step=self._newest_step(seen), limit=POINTS_MAX
+        )
+        self._placed = True
+        seen.fresh = [point for point in found if is_present(point, seen.job)]
         seen.recent.extend(seen.fresh)
         seen.incidents = self._source.incidents(self._job_id)
         seen.goodput = self._source.goodput(self._job_id)
+
+    def _drop_abandoned(self, seen: Seen) -> None:
+        """Forget steps that a restart has gone back over since the last look."""
+        present = [point for point in seen.recent if is_present(point, seen.job)]
+        if len(present) < len(seen.recent):
+            seen.recent.clear()
+            seen.recent.extend(present)
+
+    def _newest_step(self, seen: Seen) -> int:
+        """Return the step after which the curve is to be read on."""
+        if seen.last is not None:
+            return int(seen.last["step"])
+        if self._placed:
+            return restored_step(seen.job) - 1
+        newest = newest_point(self._source, seen.job)  # of a job that may have run for weeks
+        return max(-1, int(newest["step"]) - RECENT_POINTS) if newest is not None else -1
 
     def follow(self, view: View) -> dict[str, Any]:
         """Show the job until it ends; return it.

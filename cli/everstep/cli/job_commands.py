@@ -8,7 +8,8 @@ import typer
 
 from everstep.cli.options import JobId, JsonFlag, register, register_listing, session_of
 from everstep.cli.output import OUT, clock_time, duration, print_json, print_table, ranges, share
-from everstep.core.errors import NotFoundError
+from everstep.cli.position import with_current_step, with_current_steps
+from everstep.core.errors import NotFoundError, Unavailable
 
 jobs_app = typer.Typer(
     name="jobs",
@@ -28,7 +29,7 @@ def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
     if context.invoked_subcommand is not None:
         return
     with session_of(context).client() as client:
-        found = client.jobs()
+        found = with_current_steps(client, client.jobs())
     if as_json:
         print_json(found)
         return
@@ -36,7 +37,7 @@ def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
         [
             job["job_id"],
             job["phase"],
-            f"{job['step']}/{job['steps']}" if "steps" in job else job["step"],
+            f"{job['step']}/{job['steps']}",
             job["generation"],
             job["world_size"],
             clock_time(job["submitted_at_ms"]),
@@ -55,16 +56,17 @@ def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> No
       everstep jobs show demo-4f21ac
     """
     with session_of(context).client() as client:
-        job = client.job(job_id)
+        job = with_current_step(client, client.job(job_id))
         try:
             goodput = client.goodput(job_id)
-        except NotFoundError:  # the monitor has not heard of it yet
+        except (NotFoundError, Unavailable):  # it has not heard of the job yet, or is away
             goodput = {"wall_ms": 0, "causes": {}}
     if as_json:
         print_json({**job, "goodput": goodput})
         return
     OUT.print(f"job        {job['job_id']} ({job['name']})", markup=False)
-    OUT.print(f"phase      {job['phase']}, generation {job['generation']}, step {job['step']}")
+    step = f"step {job['step']} of {job['steps']}"
+    OUT.print(f"phase      {job['phase']}, generation {job['generation']}, {step}")
     layout = " x ".join(f"{name} {count}" for name, count in job["layout"].items() if count > 1)
     OUT.print(f"layout     {layout or 'one rank'} ({job['world_size']} ranks)")
     OUT.print(f"submitted  {clock_time(job['submitted_at_ms'])}")

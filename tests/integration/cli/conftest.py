@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -22,7 +23,7 @@ class FakeServices:
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
 
     def on(self, method: str, path: str, body: Any, status: int = 200) -> None:
-        """Answer so from now on."""
+        """Answer so from now on; a function answers by the query."""
         self.answers[method, path] = (status, body)
 
     def refuse(self, method: str, path: str, status: int, message: str) -> None:
@@ -40,9 +41,11 @@ def services(monkeypatch):
             length = int(self.headers.get("content-length", 0))
             body = json.loads(self.rfile.read(length)) if length else None
             fake.asked.append((self.command, self.path, body))
-            path = self.path.partition("?")[0]
+            path, _, query = self.path.partition("?")
             unknown = {"error": {"code": "not_found", "message": f"no {path}"}}
             status, answer = fake.answers.get((self.command, path), (404, unknown))
+            if callable(answer):
+                answer = answer(parse_qs(query))
             data = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("content-length", str(len(data)))

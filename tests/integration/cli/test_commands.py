@@ -189,6 +189,40 @@ def test_jobs_show_tells_placement_recovery_and_goodput(job):
     assert both == {**JOB, "goodput": GOODPUT}
 
 
+RUNNING = {**JOB, "phase": "running", "step": 1, "steps": 200, "ended_at_ms": None}
+
+
+def test_step_of_a_running_job_is_the_monitors_and_not_the_controllers_old_one(job):
+    """The controller hears of a generation's first step; the curve knows the newest."""
+    running = {**RUNNING, "recoveries": [{**JOB["recoveries"][0], "restore_step": 2}]}
+    job.on("GET", "/v1/jobs", {"jobs": [running]})
+    job.on("GET", "/v1/jobs/tiny-1", running)
+    job.on("GET", "/v1/jobs/tiny-1/metrics", lambda query: {"points": curve_after(query, 137)})
+    assert " 137/200 " in everstep("jobs").stdout
+    assert "step 137 of 200\n" in everstep("jobs", "show", "tiny-1").stdout
+    assert json.loads(everstep("jobs", "--json").stdout)[0]["step"] == 137
+    assert json.loads(everstep("jobs", "show", "tiny-1", "--json").stdout)["step"] == 137
+
+
+def test_jobs_are_told_when_the_monitor_is_away(job):
+    """The controller's step is better than an error."""
+    job.on("GET", "/v1/jobs", {"jobs": [RUNNING]})
+    job.on("GET", "/v1/jobs/tiny-1", RUNNING)
+    for path in ("metrics", "goodput"):
+        job.refuse("GET", f"/v1/jobs/tiny-1/{path}", 503, "the database does not answer")
+    listed, shown = everstep("jobs"), everstep("jobs", "show", "tiny-1")
+    assert (listed.returncode, shown.returncode) == (0, 0), listed.stderr + shown.stderr
+    assert " 1/200 " in listed.stdout
+    assert "step 1 of 200\n" in shown.stdout
+
+
+def curve_after(query, last):
+    """Return the points of the second generation that a query asks for."""
+    first = int(query["after_step"][0]) + 1
+    stop = min(last + 1, first + int(query["limit"][0]))
+    return [{**POINT, "step": step} for step in range(first, stop)]
+
+
 @pytest.mark.parametrize(
     ("command", "path", "body"),
     [

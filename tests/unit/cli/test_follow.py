@@ -46,11 +46,11 @@ class FakeServices:
             raise self.now[0]
         return self.now[0]
 
-    def metrics(self, job_id, *, after_step):
+    def metrics(self, job_id, *, after_step, limit):
         self.asked_after.append(after_step)
         if isinstance(self.now[1], Exception):
             raise self.now[1]
-        return [p for p in self.now[1] if p["step"] > after_step]
+        return [p for p in self.now[1] if p["step"] > after_step][:limit]
 
     def incidents(self, job_id):
         return self.listed
@@ -149,6 +149,48 @@ def test_only_newer_steps_are_asked_for():
     follower.look()
     follower.look()
     assert services.asked_after == [-1, 2]
+
+
+def went_back(to_step, *, generation=2, first=1):
+    """Return a controller's list of restarts: a launch, then back to a step."""
+    launch = {"generation": first, "restore_step": -1, "running_at_ms": 1}
+    back = {"generation": generation, "restore_step": to_step, "running_at_ms": None}
+    return [launch, back]
+
+
+def test_watch_that_begins_after_a_restart_shows_no_abandoned_step():
+    """The curve still has steps 5 to 9 of the first generation; the run is at 5 of the second."""
+    curve = [*map(point, range(1, 5)), point(5, generation=2), *map(point, range(6, 10))]
+    job = {**job_in("succeeded", step=5, generation=2), "recoveries": went_back(4)}
+    _, lines = lines_of(FakeServices((job, curve)))
+    assert [line.partition("  ")[0] for line in lines if line.startswith("step")] == ["step 5/10"]
+
+
+def test_restart_during_the_watch_is_followed_back_to_its_step():
+    """Steps that are done again are new ones, and the abandoned ones are never told again."""
+    before = [point(step) for step in range(1, 10)]
+    running, back = job_in("running"), {**job_in("recovering"), "recoveries": went_back(4)}
+    ended = {**back, "phase": "succeeded", "step": 6}
+    after = [*before[:4], *(point(step, generation=2) for step in (5, 6)), *before[6:]]
+    services = FakeServices((running, before), (back, before), (ended, after))
+    _, lines = lines_of(services)
+    assert [line.partition("  ")[0] for line in lines if line.startswith("step")] == [
+        "step 9/10", "step 6/10",
+    ]  # fmt: skip
+
+
+def test_watch_of_a_long_run_begins_where_it_is():
+    """The curve of weeks is not read: the newest twenty steps are enough for the speed."""
+    steps = 100_000
+    job = {**job_in("running"), "steps": steps, "recoveries": went_back(60_000)}
+    curve = [
+        *map(point, range(1, 60_001)),
+        *(point(s, generation=2) for s in range(60_001, 70_001)),
+    ]
+    services = FakeServices((job, curve))
+    seen = Follower(services, "j").look()
+    assert [p["step"] for p in seen.fresh] == list(range(69_981, 70_001))
+    assert len(services.asked_after) < 20
 
 
 def test_throughput_counts_only_the_newest_generation():
