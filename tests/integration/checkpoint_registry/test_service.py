@@ -148,7 +148,7 @@ async def test_reported_shards_become_a_checkpoint(registry, agents, job_id, obj
     (listed,) = (await registry.get("/v1/checkpoints", job_id=job_id))["checkpoints"]
     assert listed["bytes"] == 2 * SHARD_BYTES
     assert listed["data_state"] == {"position": 20}
-    assert listed["complete"]
+    assert (listed["complete"], listed["restorable"], listed["unusable_why"]) == (True, True, "")
     manifest = json.loads(await objects.get(listed["manifest_uri"]))
     whole = await registry.get(f"/v1/checkpoints/{job_id}/20")
     assert manifest["shards"] == whole["shards"]
@@ -234,6 +234,23 @@ async def test_plan_mixes_sources_and_is_remembered(registry, agents, job_id):
     wrong = await agents.plan(3, from_step=7)
     assert wrong.outcome.why == "no_such_step"
     assert "steps that exist: 20" in wrong.outcome.detail
+
+
+async def test_checkpoint_that_a_restart_went_back_over_is_listed_as_abandoned(
+    registry, agents, job_id
+):
+    """What no restore would take is told before somebody asks for it."""
+    for step in (20, 30):
+        await agents.save(step)
+        await reaches(registry, job_id, step, "complete")
+    assert (await agents.plan(2, from_step=20)).step == 20
+    found = (await registry.get("/v1/checkpoints", job_id=job_id))["checkpoints"]
+    assert [(c["step"], c["state"], c["restorable"], c["unusable_why"]) for c in found] == [
+        (30, "complete", False, "abandoned"),
+        (20, "complete", True, ""),
+    ]
+    whole = await registry.get(f"/v1/checkpoints/{job_id}/30")
+    assert (whole["restorable"], whole["unusable_why"]) == (False, "abandoned")
 
 
 async def test_killed_registry_completes_what_it_had_heard_of(registry, agents, job_id):

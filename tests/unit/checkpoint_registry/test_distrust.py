@@ -21,6 +21,7 @@ from everstep.checkpoint_registry.retention import (
     Removal,
     removals,
     restorable,
+    unusable,
 )
 
 H1 = host("h1", own(0, 16), own(0, 17), copy_of(1, 16), copy_of(1, 17))
@@ -102,6 +103,7 @@ def test_checkpoint_with_a_bad_object_is_not_counted_as_kept():
     ).state
     known = [Known(step=step, generation=1, complete=True) for step in (10, 20, 30)]
     assert restorable(known, history) == [known[0], known[2]]
+    assert [unusable(one, history) for one in known] == [None, Reason.SPOILT, None]
     assert removals(known, history) == ()
     more = [*known, Known(step=40, generation=1, complete=True)]
     assert removals(more, history) == (Removal(step=20, generation=1, why=Reason.SPOILT),)

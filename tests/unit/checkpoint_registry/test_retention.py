@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.unit.checkpoint_registry.words import HISTORY, ask, facts
 
 from everstep.checkpoint_registry.lineage import Restart, lineage_of
-from everstep.checkpoint_registry.retention import Known, Reason, Removal, removals
+from everstep.checkpoint_registry.retention import Known, Reason, Removal, removals, unusable
 from everstep.checkpoint_registry.state import History
 
 
@@ -65,6 +65,18 @@ def test_abandoned_branch_goes_once_the_present_history_has_enough():
         Removal(step=20, generation=1, why=Reason.ABANDONED),
         Removal(step=30, generation=1, why=Reason.ABANDONED),
     )
+
+
+def test_step_of_an_abandoned_branch_is_unusable_though_complete():
+    """The same step of the generation that went back is another state, and usable."""
+    history = History(lineage=lineage_of([Restart(generation=2, step=15)]))
+    known = [done(10), done(20), open_(30), done(20, 2)]
+    assert [unusable(one, history) for one in known] == [
+        None,
+        Reason.ABANDONED,
+        Reason.ABANDONED,
+        None,
+    ]
 
 
 def test_checkpoint_that_ranks_are_loading_is_kept():

@@ -35,8 +35,8 @@ async def main() -> None:
         ) as shell,
     ):
         memory = MemoryMap()
-        shell.app.include_router(routes(shell.store, memory))
-        await wire_registry(shell, PostgresCatalog(shell.store), objects, memory)
+        registry = await wire_registry(shell, PostgresCatalog(shell.store), objects, memory)
+        shell.app.include_router(routes(shell.store, memory, registry))
         await shell.run()
 
 

@@ -9,6 +9,9 @@ from pydantic import BaseModel, Field
 
 from everstep.checkpoint_registry import queries
 from everstep.checkpoint_registry.memory_map import MemoryMap
+from everstep.checkpoint_registry.registry import Registry
+from everstep.checkpoint_registry.retention import Known, unusable
+from everstep.checkpoint_registry.state import History, Phase
 from everstep.core.errors import NotFoundError
 from everstep.eventstore.postgres import PostgresStore
 
@@ -30,6 +33,11 @@ class Checkpoint(BaseModel):
     generation: int
     state: str = Field(description="collecting, stored, complete, deleted or purged")
     complete: bool = Field(description="every shard was read back and the manifest is written")
+    restorable: bool = Field(description="a restart may go on from it")
+    unusable_why: str = Field(
+        description="abandoned (an older generation made it after the step that a later one went "
+        "back to) or spoilt (an object of it could not be used); else empty"
+    )
     world_size: int
     shards_stored: int
     bytes: int
@@ -78,7 +86,7 @@ class Memory(BaseModel):
     ranks: list[RankCopies]
 
 
-def routes(store: PostgresStore, memory: MemoryMap) -> APIRouter:
+def routes(store: PostgresStore, memory: MemoryMap, registry: Registry) -> APIRouter:
     """Return the routes."""
     router = APIRouter(prefix="/v1", tags=["checkpoints"])
 
@@ -89,7 +97,10 @@ def routes(store: PostgresStore, memory: MemoryMap) -> APIRouter:
         """List checkpoints, of one job if asked; deleted ones only with ``deleted=true``."""
         async with store.reading() as connection:
             found = await queries.listed(connection, job_id, with_deleted=deleted)
-        return Checkpoints(checkpoints=[Checkpoint.model_validate(row) for row in found])
+        job_ids = sorted({row["job_id"] for row in found})
+        histories = {job_id: await registry.history(job_id) for job_id in job_ids}
+        judged = [_judged(row, histories[row["job_id"]]) for row in found]
+        return Checkpoints(checkpoints=[Checkpoint.model_validate(row) for row in judged])
 
     @router.get("/checkpoints/{job_id}/{step}")
     async def checkpoint(job_id: str, step: int, generation: int | None = None) -> WholeCheckpoint:
@@ -98,7 +109,7 @@ def routes(store: PostgresStore, memory: MemoryMap) -> APIRouter:
             found = await queries.one(connection, job_id, step, generation)
         if found is None:
             raise NotFoundError(f"job {job_id!r} has no checkpoint of step {step}")
-        return WholeCheckpoint.model_validate(found)
+        return WholeCheckpoint.model_validate(_judged(found, await registry.history(job_id)))
 
     @router.get("/memory")
     async def held(job_id: str) -> Memory:
@@ -106,3 +117,11 @@ def routes(store: PostgresStore, memory: MemoryMap) -> APIRouter:
         return Memory.model_validate(memory.of_job(job_id))
 
     return router
+
+
+def _judged(row: dict[str, Any], history: History) -> dict[str, Any]:
+    """Add whether a restore would take the checkpoint."""
+    known = Known(step=row["step"], generation=row["generation"], complete=row["complete"])
+    why = unusable(known, history)
+    usable = row["state"] == Phase.COMPLETE and why is None
+    return {**row, "restorable": usable, "unusable_why": why.value if why is not None else ""}

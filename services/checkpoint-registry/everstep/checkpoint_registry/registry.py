@@ -97,11 +97,15 @@ class Registry:
             _log.info("planned: %s", done.events[-1])
         return codec.plan_restore_reply(done)
 
+    async def history(self, job_id: str) -> History:
+        """Return the job's generations and restores; an empty one of a job nobody has heard of."""
+        return await self._histories.state(codec.history_stream(job_id))
+
     async def list_steps(
         self, message: checkpoints_pb2.ListSteps
     ) -> checkpoints_pb2.ListStepsReply:
         """Return the steps of complete checkpoints that a restore may go back to."""
-        history = await self._histories.state(codec.history_stream(message.job_id))
+        history = await self.history(message.job_id)
         known = restorable(await self._catalog.known(message.job_id), history)
         steps = {checkpoint.step for checkpoint in known}
         return checkpoints_pb2.ListStepsReply(outcome=Outcome(accepted=True), steps=sorted(steps))

@@ -59,11 +59,7 @@ def removals(known: Sequence[Known], history: History) -> tuple[Removal, ...]:
     kept = good[:keep_last]
     doomed = dict.fromkeys(good[keep_last:], Reason.RETENTION)
     if len(kept) == keep_last:
-        doomed |= {
-            k: Reason.SPOILT if _present(k, history) else Reason.ABANDONED
-            for k in complete
-            if k not in good
-        }
+        doomed |= {k: why for k in complete if (why := unusable(k, history)) is not None}
     for k in newest_first:
         late = k.generation < history.newest_generation and k.step < kept[0].step
         if not k.complete and (late or k.step < kept[-1].step):
@@ -78,7 +74,14 @@ def removals(known: Sequence[Known], history: History) -> tuple[Removal, ...]:
 
 def restorable(known: Sequence[Known], history: History) -> list[Known]:
     """Return the complete checkpoints of the present history that nobody has found bad."""
-    return [k for k in known if k.complete and _present(k, history) and not _spoilt(k, history)]
+    return [k for k in known if k.complete and unusable(k, history) is None]
+
+
+def unusable(known: Known, history: History) -> Reason | None:
+    """Return why no restore takes a checkpoint, complete or not; None if one may."""
+    if not _present(known, history):
+        return Reason.ABANDONED
+    return Reason.SPOILT if _spoilt(known, history) else None
 
 
 def _present(known: Known, history: History) -> bool:
