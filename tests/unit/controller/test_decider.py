@@ -222,9 +222,9 @@ def test_restart_budget_spent_fails_the_job():
     again = RecoverJob(
         job_id=JOB, generation=4, incident_id="i", verdict=Verdict.RESTART, at_ms=100
     )
-    decision = given.when(again).decision
-    assert [type(e) for e in decision.events] == [JobFailed]
-    assert decision.events[0].why == "restart_budget"
+    (failed,) = given.when(again).decision.events
+    assert isinstance(failed, JobFailed)
+    assert failed.why == "restart_budget"
     later = RecoverJob(
         job_id=JOB, generation=4, incident_id="i", verdict=Verdict.RESTART, at_ms=100 + hour
     )

@@ -96,6 +96,55 @@ def test_run_is_finished_when_the_last_rank_is():
     )
 
 
+def test_ranks_that_return_at_different_steps_are_named():
+    """The run is through, but its ranks did not do the same."""
+    first, second = (exit_of(r, 1, ExitClass.FINISHED) for r in (0, 1))
+    second["step"] = 11
+    given = WATCH.given(*up(1), RankEnded(**first))
+    given.when(ObserveExit(**second)).then(
+        RankEnded(**second),
+        RunFinished(
+            job_id="j",
+            generation=1,
+            step=11,
+            at_ms=101,
+            detail="ranks returned at different steps: rank 0 at step 10, rank 1 at step 11",
+        ),
+    )
+
+
+def test_run_that_finishes_while_it_is_being_paused_is_finished():
+    """One rank ended before the pause was heard of, the other after; a stopped one is no end."""
+    first, second = (exit_of(r, 1, ExitClass.FINISHED) for r in (0, 1))
+    pausing = WATCH.given(
+        *up(1), RankEnded(**first), marked(2, Mark.BEGUN, cause="pause"), marked(2, Mark.PAUSED)
+    )
+    pausing.when(ObserveExit(**first)).then()
+    pausing.when(ObserveExit(**exit_of(1, 1, ExitClass.STOPPED))).then()
+    done = RunFinished(job_id="j", generation=1, step=10, at_ms=101)
+    pausing.when(ObserveExit(**second)).then(RankEnded(**second), done)
+    pausing.given(RankEnded(**second), done).when(ObserveExit(**second)).then()
+
+
+def test_end_in_a_generation_that_was_recovered_from_is_no_finish():
+    """Only a pause lets the ranks end by themselves."""
+    finished = exit_of(0, 1, ExitClass.FINISHED)
+    for cause in ("recovery", "resume", "stop"):
+        given = WATCH.given(*up(1), marked(2, Mark.BEGUN, cause=cause))
+        given.when(ObserveExit(**finished)).then()
+
+
+def test_first_step_of_a_script_is_told_after_its_ranks_were_seen():
+    """Once: by it the controller knows that the script takes the SDK."""
+    seen = GenerationProgressed(job_id="j", generation=1, step=0, at_ms=5)
+    first = ObserveProgress(job_id="j", generation=1, step=1, at_ms=9)
+    stepped = GenerationProgressed(job_id="j", generation=1, step=1, at_ms=9)
+    given = WATCH.given(*up(1), seen)
+    given.when(ObserveProgress(job_id="j", generation=1, step=0, at_ms=6)).then()
+    given.when(first).then(stepped)
+    given.given(stepped).when(first).then()
+
+
 def test_one_incident_a_generation():
     """A second verdict in the same generation is an echo of the first."""
     given = WATCH.given(*up(1))

@@ -111,8 +111,8 @@ def test_killed_rank_restarts_on_its_host_and_echoes_are_ignored():
     )
 
 
-def test_third_death_within_an_hour_replaces_the_host():
-    """Ranks that keep dying on one host make the host the suspect."""
+def test_third_death_within_an_hour_replaces_the_host_if_there_is_a_spare():
+    """Ranks that keep dying on one host make it a suspect; but it answers, so it can serve on."""
     evidence = replace(
         QUIET,
         hosts=answered(Probe.ANSWERED, Probe.ANSWERED),
@@ -122,7 +122,7 @@ def test_third_death_within_an_hour_replaces_the_host():
     )
     verdict = judge(NOW, evidence, LIMITS).verdict
     assert verdict is not None
-    assert (verdict.action, verdict.hosts) == (Action.REPLACE, ("h1",))
+    assert (verdict.action, verdict.hosts) == (Action.REPLACE_IF_SPARE, ("h1",))
 
 
 def test_rank_killed_on_a_host_that_is_gone_is_a_lost_host():

@@ -11,7 +11,13 @@ from everstep.eventstore.memory import MemoryStore
 from everstep.monitor.codec import AGGREGATE, CODEC
 from everstep.monitor.commands import MarkJob, ObserveExit
 from everstep.monitor.detectors.root_cause import Probe
-from everstep.monitor.events import ExitClass, IncidentOpened, Mark, WatchedHost
+from everstep.monitor.events import (
+    ExitClass,
+    GenerationProgressed,
+    IncidentOpened,
+    Mark,
+    WatchedHost,
+)
 from everstep.monitor.policy import Limits
 from everstep.monitor.watcher import Watcher
 from everstep.service.handler import Handler
@@ -188,7 +194,56 @@ async def test_script_without_the_sdk_runs_when_every_host_sees_its_ranks():
     assert await progressed(stage)
 
 
+async def test_script_that_has_told_steps_before_is_up_when_it_tells_the_next():
+    """What was lost in between is counted from a step, not from the sight of ranks."""
+    stage = Stage()
+    for mark, fields in (
+        (Mark.SUBMITTED, {"generation": 0, "cause": "script"}),
+        (Mark.BEGUN, {"generation": 1, "cause": "launch"}),
+        (Mark.PLACED, {"generation": 1, "hosts": HOSTS}),
+    ):
+        await stage.watcher.mark(MarkJob(job_id="j", mark=mark, **fields))
+    for host in HOSTS:
+        await stage.watcher.saw_ranks("j", 1, host.host_id, frozenset(host.ranks))
+    for host in HOSTS:
+        await stage.watcher.stepped("j", 1, host.host_id, 1)
+    assert await first_steps(stage) == [(1, 0), (1, 1)]
+    for mark, fields in ((Mark.BEGUN, {"cause": "recovery"}), (Mark.PLACED, {"hosts": HOSTS})):
+        await stage.watcher.mark(MarkJob(job_id="j", generation=2, mark=mark, **fields))
+    for host in HOSTS:
+        await stage.watcher.saw_ranks("j", 2, host.host_id, frozenset(host.ranks))
+    for host in HOSTS:
+        await stage.watcher.stepped("j", 2, host.host_id, 8)
+    assert await first_steps(stage) == [(1, 0), (1, 1), (2, 8)]
+
+
+async def first_steps(stage: Stage) -> list[tuple[int, int]]:
+    """The generation and step of each sign of progress."""
+    events = await stage.store.read_all(after_position=0, limit=1_000)
+    facts = [CODEC.decode(event.type, event.data) for event in events]
+    return [(f.generation, f.step) for f in facts if isinstance(f, GenerationProgressed)]
+
+
 async def progressed(stage: Stage) -> bool:
     """Whether the job was seen to make progress."""
     events = await stage.store.read_all(after_position=0, limit=1_000)
     return "generation_progressed.v1" in [event.type for event in events]
+
+
+async def test_host_of_a_paused_job_that_dies_is_found_before_the_resume(stage):
+    """Its ranks are ended, its memory is wanted: silence is judged as an idle host's is."""
+    await stage.watcher.mark(MarkJob(job_id="j", generation=2, mark=Mark.BEGUN, cause="pause"))
+    await stage.watcher.mark(MarkJob(job_id="j", generation=2, mark=Mark.PAUSED))
+    stage.dead.add("h1")
+    await stage.tick(5_000)
+    (incident,) = await stage.incidents()
+    assert (incident.job_id, incident.hosts, incident.kind) == ("", ("h1",), "host_lost")
+
+
+async def test_host_that_died_before_the_monitor_began_is_found(stage):
+    """It never spoke to this monitor; the inventory says that it should be there."""
+    stage.watcher.expect(["h1", "spare"])
+    stage.dead.add("spare")
+    await stage.tick(5_000)
+    (incident,) = await stage.incidents()
+    assert (incident.job_id, incident.hosts) == ("", ("spare",))

@@ -68,7 +68,7 @@ class CountErrors(_message.Message):
     def __init__(self, host_id: _Optional[str] = ..., kind: _Optional[str] = ..., count: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class PlaceJob(_message.Message):
-    __slots__ = ("job_id", "generation", "layout", "lost_hosts", "reason", "incident_id", "at_ms")
+    __slots__ = ("job_id", "generation", "layout", "lost_hosts", "reason", "incident_id", "at_ms", "unsound_hosts")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +76,7 @@ class PlaceJob(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    UNSOUND_HOSTS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     layout: _common_pb2.Layout
@@ -83,7 +84,8 @@ class PlaceJob(_message.Message):
     reason: str
     incident_id: str
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., lost_hosts: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., incident_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    unsound_hosts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., lost_hosts: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., incident_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., unsound_hosts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PlaceJobReply(_message.Message):
     __slots__ = ("outcome", "placement", "hosts_short", "replacements")
@@ -106,6 +108,18 @@ class ReleaseJob(_message.Message):
     at_ms: int
     generation: int
     def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class ListHosts(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListHostsReply(_message.Message):
+    __slots__ = ("outcome", "hosts")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    outcome: _common_pb2.Outcome
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., hosts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HostJoined(_message.Message):
     __slots__ = ("host_id", "pod", "power", "chips", "address", "peer_port", "agent_epoch", "at_ms")

@@ -13,10 +13,12 @@ class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RESTART: _ClassVar[Action]
     REPLACE: _ClassVar[Action]
     FAIL: _ClassVar[Action]
+    REPLACE_IF_SPARE: _ClassVar[Action]
 ACTION_UNSPECIFIED: Action
 RESTART: Action
 REPLACE: Action
 FAIL: Action
+REPLACE_IF_SPARE: Action
 
 class IncidentOpened(_message.Message):
     __slots__ = ("incident_id", "job_id", "generation", "kind", "ranks", "hosts", "step", "action", "reason", "detail", "failed_at_ms", "detected_at_ms")
@@ -145,13 +147,15 @@ class GenerationProgressed(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class RunFinished(_message.Message):
-    __slots__ = ("job_id", "generation", "step", "at_ms")
+    __slots__ = ("job_id", "generation", "step", "at_ms", "detail")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     step: int
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    detail: str
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...

@@ -72,7 +72,7 @@ class JobSubmitted(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., spec_json: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class GenerationBegun(_message.Message):
-    __slots__ = ("job_id", "generation", "cause", "incident_id", "lost_hosts", "from_step", "at_ms")
+    __slots__ = ("job_id", "generation", "cause", "incident_id", "lost_hosts", "from_step", "at_ms", "unsound_hosts")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +80,7 @@ class GenerationBegun(_message.Message):
     LOST_HOSTS_FIELD_NUMBER: _ClassVar[int]
     FROM_STEP_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    UNSOUND_HOSTS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     cause: str
@@ -87,7 +88,8 @@ class GenerationBegun(_message.Message):
     lost_hosts: _containers.RepeatedScalarFieldContainer[str]
     from_step: int
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., cause: _Optional[str] = ..., incident_id: _Optional[str] = ..., lost_hosts: _Optional[_Iterable[str]] = ..., from_step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    unsound_hosts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., cause: _Optional[str] = ..., incident_id: _Optional[str] = ..., lost_hosts: _Optional[_Iterable[str]] = ..., from_step: _Optional[int] = ..., at_ms: _Optional[int] = ..., unsound_hosts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HostsFenced(_message.Message):
     __slots__ = ("job_id", "generation", "hosts", "unreachable", "at_ms")
@@ -104,18 +106,20 @@ class HostsFenced(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., hosts: _Optional[_Iterable[str]] = ..., unreachable: _Optional[_Iterable[str]] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class PlacementDecided(_message.Message):
-    __slots__ = ("job_id", "generation", "placement", "replacements", "at_ms")
+    __slots__ = ("job_id", "generation", "placement", "replacements", "at_ms", "remark")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
     REPLACEMENTS_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    REMARK_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     placement: _common_pb2.Placement
     replacements: _containers.RepeatedScalarFieldContainer[str]
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., placement: _Optional[_Union[_common_pb2.Placement, _Mapping]] = ..., replacements: _Optional[_Iterable[str]] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    remark: str
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., placement: _Optional[_Union[_common_pb2.Placement, _Mapping]] = ..., replacements: _Optional[_Iterable[str]] = ..., at_ms: _Optional[int] = ..., remark: _Optional[str] = ...) -> None: ...
 
 class HostsShort(_message.Message):
     __slots__ = ("job_id", "generation", "missing", "at_ms")
@@ -208,16 +212,18 @@ class CheckpointRequested(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class JobSucceeded(_message.Message):
-    __slots__ = ("job_id", "generation", "step", "at_ms")
+    __slots__ = ("job_id", "generation", "step", "at_ms", "detail")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     step: int
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    detail: str
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class JobFailed(_message.Message):
     __slots__ = ("job_id", "generation", "why", "detail", "at_ms")

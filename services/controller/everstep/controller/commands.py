@@ -17,6 +17,7 @@ class Verdict(StrEnum):
 
     RESTART = "restart"
     REPLACE = "replace"
+    REPLACE_IF_SPARE = "replace_if_spare"
     FAIL = "fail"
 
 
@@ -72,14 +73,20 @@ class SaveCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverJob:
-    """The monitor opened an incident in ``generation``; ``hosts`` are lost if it says replace."""
+    """The monitor opened an incident in ``generation``.
+
+    ``hosts`` are lost if it says replace, and unsound if it says replace if there are spares.
+    ``reason`` is one sentence, ``detail`` e.g. the traceback.
+    """
 
     job_id: str
     generation: int
     incident_id: str
     verdict: Verdict
     hosts: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
     kind: str = ""
+    reason: str = ""
     detail: str = ""
     at_ms: int = 0
 
@@ -97,12 +104,13 @@ class RecordFenced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPlacement:
-    """The inventory placed the job."""
+    """The inventory placed the job; ``remark`` names a wish that it could not fulfil."""
 
     job_id: str
     generation: int
     placement: Placement
     replacements: tuple[str, ...] = ()
+    remark: str = ""
     at_ms: int = 0
 
 
@@ -173,12 +181,13 @@ class RecordProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFinished:
-    """The monitor saw every rank finish."""
+    """The monitor saw every rank finish; ``detail`` tells if not all did at the same step."""
 
     job_id: str
     generation: int
     step: int
     at_ms: int
+    detail: str = ""
 
 
 Command = (

@@ -8,6 +8,7 @@ recovery.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from everstep.controller import policy
@@ -56,6 +57,18 @@ from everstep.core.ids import is_valid_id
 from everstep.core.spec import parse_spec_json
 
 Decision = Accepted[Event] | Rejected
+RunCommand = (
+    RecoverJob
+    | RecordFenced
+    | RecordPlacement
+    | RecordShort
+    | RecordPlan
+    | RecordStarted
+    | RecordLost
+    | RecordRefused
+    | RecordProgress
+    | RecordFinished
+)
 NOTHING: Accepted[Event] = Accepted()
 
 
@@ -65,7 +78,7 @@ def decide(command: Command, job: Job) -> Decision:
     Returns:
         The events that follow; none when it is already so or no longer matters; ``Rejected`` with
         ``job_exists``, ``invalid_job_id``, ``invalid_spec``, ``unknown_job``, ``job_ended``,
-        ``not_paused`` or ``not_running``.
+        ``not_paused``, ``nothing_to_pause`` or ``not_running``.
     """
     if isinstance(command, LaunchJob):
         return _launch(command, job)
@@ -75,8 +88,17 @@ def decide(command: Command, job: Job) -> Decision:
         case RestartJob() | StopJob() | PauseJob() | ResumeJob() | SaveCheckpoint():
             return _by_a_person(command, job)
         case _:
-            stale = command.generation != job.generation or job.phase in TERMINAL
+            stale = not _is_current(command, job) or job.phase in TERMINAL
             return NOTHING if stale else _by_the_run(command, job)
+
+
+def _is_current(command: RunCommand, job: Job) -> bool:
+    """Whether a command is of the current generation, or says that the one being paused is through.
+
+    All ranks may have finished on their own while they were asked to stop.
+    """
+    finishing = isinstance(command, RecordFinished) and job.cause == "pause"
+    return command.generation in {job.generation, job.generation - finishing}
 
 
 def _launch(command: LaunchJob, job: Job) -> Decision:
@@ -118,6 +140,9 @@ def _by_a_person(
         case StopJob():
             return _wind_down(job, "stop", command.at_ms)
         case PauseJob():
+            refusal = policy.pause_refusal(job)
+            if refusal:
+                return Rejected("nothing_to_pause", refusal)
             return _wind_down(job, "pause", command.at_ms)
         case ResumeJob():
             if job.phase in COMING_UP or job.phase is Phase.RUNNING:
@@ -152,19 +177,7 @@ def _wind_down(job: Job, cause: str, at_ms: int) -> Decision:
     return Accepted((requested, begun))
 
 
-def _by_the_run(
-    command: RecoverJob
-    | RecordFenced
-    | RecordPlacement
-    | RecordShort
-    | RecordPlan
-    | RecordStarted
-    | RecordLost
-    | RecordRefused
-    | RecordProgress
-    | RecordFinished,
-    job: Job,
-) -> Decision:
+def _by_the_run(command: RunCommand, job: Job) -> Decision:
     match command:
         case RecoverJob():
             return _recover(command, job)
@@ -178,11 +191,13 @@ def _by_the_run(
             return _started(command, job)
         case RecordLost():
             lost = tuple(h for h in command.hosts if h not in job.lost_hosts)
-            return Accepted((_again(job, lost, command.at_ms),)) if lost else NOTHING
+            return Accepted((_without(job, lost, command.at_ms),)) if lost else NOTHING
         case RecordRefused():
             return Accepted((_failed(job, command.why, command.detail, command.at_ms),))
         case RecordProgress():
-            if job.phase not in COMING_UP or not job.placed:
+            coming_up = job.phase in COMING_UP and job.placed
+            first_word = job.phase is Phase.RUNNING and not job.stepped and command.step > 0
+            if not (coming_up or first_word):
                 return NOTHING
             running = JobRunning(
                 job_id=job.job_id,
@@ -197,6 +212,7 @@ def _by_the_run(
                 generation=job.generation,
                 step=command.step,
                 at_ms=command.at_ms,
+                detail=policy.odd_end(command, job),
             )
             return Accepted((done,))
         case _:
@@ -209,7 +225,11 @@ def _recover(command: RecoverJob, job: Job) -> Decision:
     if command.verdict is Verdict.FAIL:
         return Accepted((_failed(job, command.kind, command.detail, command.at_ms),))
     lost = command.hosts if command.verdict is Verdict.REPLACE else ()
-    return Accepted((_again(job, lost, command.at_ms, incident_id=command.incident_id),))
+    unsound = command.hosts if command.verdict is Verdict.REPLACE_IF_SPARE else ()
+    why = policy.last_cause(command, job)
+    return Accepted(
+        (_again(job, lost, command.at_ms, why=why, incident=command.incident_id, unsound=unsound),)
+    )
 
 
 def _fenced(command: RecordFenced, job: Job) -> Decision:
@@ -224,9 +244,13 @@ def _fenced(command: RecordFenced, job: Job) -> Decision:
     )
     if job.cause in {"pause", "stop"}:
         return Accepted((fenced, _rested(job, job.cause, job.generation, command.at_ms)))
-    if command.unreachable:
-        return Accepted((fenced, _again(job, command.unreachable, command.at_ms)))
-    return Accepted((fenced,))
+    # Whoever the new placement does without need not answer: what it holds counts as gone.
+    silent = tuple(
+        host
+        for host in command.unreachable
+        if not job.placed or job.placement is None or host in job.placement.host_ids
+    )
+    return Accepted((fenced, _without(job, silent, command.at_ms)) if silent else (fenced,))
 
 
 def _placed(command: RecordPlacement | RecordShort, job: Job) -> Decision:
@@ -248,6 +272,7 @@ def _placed(command: RecordPlacement | RecordShort, job: Job) -> Decision:
         placement=command.placement,
         replacements=command.replacements,
         at_ms=command.at_ms,
+        remark=command.remark,
     )
     return Accepted((placed,))
 
@@ -276,32 +301,47 @@ def _started(command: RecordStarted, job: Job) -> Decision:
     return Accepted((started,))
 
 
-def _again(job: Job, lost: tuple[str, ...], at_ms: int, *, incident_id: str = "") -> Event:
-    """Begin the next generation, unless the job has been restarted too often already."""
-    why = policy.restart_refusal(job, at_ms)
-    if why:
-        return _failed(job, "restart_budget", why, at_ms)
-    from_step = job.from_step if job.phase in COMING_UP else -1
-    return _next(
-        job, "recovery", at_ms, incident_id=incident_id, lost_hosts=lost, from_step=from_step
+def _without(job: Job, silent: tuple[str, ...], at_ms: int) -> Event:
+    """Begin the next generation without hosts that did not answer."""
+    return _again(job, silent, at_ms, why=f"no answer from {', '.join(sorted(silent))}")
+
+
+def _again(
+    job: Job,
+    lost: tuple[str, ...],
+    at_ms: int,
+    *,
+    why: str,
+    incident: str = "",
+    unsound: tuple[str, ...] = (),
+) -> Event:
+    """Begin the next generation, unless the job has been restarted too often already.
+
+    Args:
+        job: before it.
+        lost: hosts to go on without.
+        at_ms: when [ms since epoch].
+        why: for a person, if this was once too often.
+        incident: that caused it.
+        unsound: hosts to go on without if there are spares.
+    """
+    refusal = policy.restart_refusal(job, at_ms)
+    if refusal:
+        return _failed(job, "restart_budget", f"{refusal}. The last one: {why}", at_ms)
+    begun = _next(job, "recovery", at_ms, from_step=job.from_step if job.phase in COMING_UP else -1)
+    return replace(
+        begun,
+        incident_id=incident,
+        lost_hosts=tuple(sorted(lost)),
+        unsound_hosts=tuple(sorted(unsound)),
     )
 
 
-def _next(
-    job: Job,
-    cause: str,
-    at_ms: int,
-    *,
-    incident_id: str = "",
-    lost_hosts: tuple[str, ...] = (),
-    from_step: int = -1,
-) -> GenerationBegun:
+def _next(job: Job, cause: str, at_ms: int, *, from_step: int = -1) -> GenerationBegun:
     return GenerationBegun(
         job_id=job.job_id,
         generation=job.generation + 1,
         cause=cause,
-        incident_id=incident_id,
-        lost_hosts=tuple(sorted(lost_hosts)),
         from_step=from_step,
         at_ms=at_ms,
     )

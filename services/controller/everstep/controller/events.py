@@ -26,6 +26,7 @@ class GenerationBegun:
     """From here on everything of an older generation is fenced off.
 
     ``cause`` is launch, recovery, restart, resume, pause or stop; ``from_step`` -1 means newest.
+    ``lost_hosts`` must not serve on; ``unsound_hosts`` had better not, if spares allow.
     """
 
     job_id: str
@@ -35,6 +36,7 @@ class GenerationBegun:
     lost_hosts: tuple[str, ...] = ()
     from_step: int = -1
     at_ms: int = 0
+    unsound_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +52,17 @@ class HostsFenced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementDecided:
-    """The inventory gave every rank a host; ``replacements`` are new in this generation."""
+    """The inventory gave every rank a host; ``replacements`` are new in this generation.
+
+    ``remark`` says which wish the placement does not fulfil, e.g. that an unsound host stays.
+    """
 
     job_id: str
     generation: int
     placement: Placement
     replacements: tuple[str, ...] = ()
     at_ms: int = 0
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +148,13 @@ class CheckpointRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSucceeded:
-    """Every rank finished; ``step`` is the last one."""
+    """Every rank finished; ``step`` is the last one, ``detail`` what is odd about the end."""
 
     job_id: str
     generation: int
     step: int
     at_ms: int
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,11 +55,12 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """The inventory's answer: a placement, or how many hosts are short."""
+    """The inventory's answer: a placement, perhaps with a remark, or how many hosts are short."""
 
     placement: Placement | None
     replacements: tuple[str, ...]
     missing: int
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ class Outside(Protocol):
         ...
 
     async def place(self, job: Job, lost_hosts: Sequence[str]) -> Placed | Rejected:
-        """Ask for hosts. Raises Unavailable."""
+        """Ask for hosts without the lost ones, better also without unsound. Raises Unavailable."""
         ...
 
     async def plan(
@@ -154,6 +155,7 @@ class BusOutside:
             generation=job.generation,
             layout=to_wire(layout.model_dump(), WireLayout()),
             lost_hosts=lost_hosts,
+            unsound_hosts=job.unsound_hosts,
             reason="lost" if lost_hosts else "",
             incident_id=job.incident_id,
             at_ms=self._clock.now_ms(),
@@ -168,6 +170,7 @@ class BusOutside:
             placement=from_wire(reply.placement, Placement) if placed else None,
             replacements=tuple(reply.replacements),
             missing=reply.hosts_short,
+            remark=reply.outcome.detail,
         )
 
     async def plan(

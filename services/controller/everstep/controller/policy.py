@@ -8,10 +8,14 @@ action is idempotent on the other side.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+from everstep.controller.commands import RecordFinished, RecoverJob
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.core.spec import parse_spec_json
 from everstep.core.time import HOUR_MS
+
+NAMED_MAX: Final = 8  # ranks in a sentence; the incident has all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +89,49 @@ def next_actions(job: Job) -> tuple[Action, ...]:
         elif not job.started:
             actions.append(Start(generation=job.generation))
     return tuple(actions)
+
+
+def pause_refusal(job: Job) -> str:
+    """Say why the job cannot be paused, or "" if it can.
+
+    A script that takes no part in the step protocol can only be killed: a pause would lose its
+    work and keep its hosts.
+    """
+    spec = parse_spec_json(job.spec_json)
+    if job.placement is None or job.stepped or not spec.is_script:
+        return ""
+    return (
+        f"job {job.job_id!r} runs a script that has reported no step, so a pause would lose its "
+        f"work and keep its hosts: `everstep jobs stop {job.job_id}` ends it and frees its hosts"
+    )
+
+
+def last_cause(incident: RecoverJob, job: Job) -> str:
+    """Name an incident for a person: kind, ranks, where, and the last line of what was said."""
+    where = {job.placement.host_of(rank) for rank in incident.ranks} if job.placement else set()
+    hosts = ", ".join(sorted({*incident.hosts, *where} - {""}))
+    ranks = ", ".join(str(rank) for rank in incident.ranks[:NAMED_MAX])
+    more = f" and {len(incident.ranks) - NAMED_MAX} more" if len(incident.ranks) > NAMED_MAX else ""
+    lines = (incident.detail.strip() or incident.reason).strip().splitlines()
+    parts = (
+        incident.kind or "an incident",
+        f"of rank{'s' if len(incident.ranks) > 1 else ''} {ranks}{more}" if ranks else "",
+        f"on {hosts}" if hosts else "",
+    )
+    said = f": {lines[-1].strip()}" if lines else ""
+    return " ".join(filter(None, parts)) + said
+
+
+def odd_end(finished: RecordFinished, job: Job) -> str:
+    """Say what is odd about the end of a run whose ranks have all finished; "" for nothing.
+
+    Scripts without the SDK tell no steps, so there is nothing to compare.
+    """
+    spec = parse_spec_json(job.spec_json)
+    untold = spec.is_script and finished.step == 0
+    early = not untold and finished.step < spec.steps
+    parts = (f"returned at step {finished.step} of {spec.steps}" if early else "", finished.detail)
+    return "; ".join(filter(None, parts))
 
 
 def restart_refusal(job: Job, at_ms: int) -> str:

@@ -60,6 +60,8 @@ GENERATIONS: Final = Table(
     Column("planned_at_ms", BigInteger),
     Column("started_at_ms", BigInteger),
     Column("running_at_ms", BigInteger),
+    Column("unsound_hosts", JSONB),
+    Column("remark", Text),
 )
 
 
@@ -126,6 +128,7 @@ def _begun(fact: e.GenerationBegun) -> dict[str, Any]:
         "cause": fact.cause,
         "incident_id": fact.incident_id,
         "lost_hosts": list(fact.lost_hosts),
+        "unsound_hosts": list(fact.unsound_hosts),
         "replacements": [],
         "unreachable": [],
         "from_step": fact.from_step,
@@ -141,7 +144,11 @@ def _generation_changes(fact: e.Event) -> dict[str, Any]:
                 "unreachable": list(fact.unreachable),
             }
         case e.PlacementDecided():
-            changes = {"placed_at_ms": fact.at_ms, "replacements": list(fact.replacements)}
+            changes = {
+                "placed_at_ms": fact.at_ms,
+                "replacements": list(fact.replacements),
+                "remark": fact.remark,
+            }
         case e.HostsShort():
             changes = {"short_at_ms": fact.at_ms}
         case e.RestoreDecided():
@@ -171,8 +178,10 @@ def _job_changes(fact: e.Event) -> dict[str, Any]:
             return {"missing": fact.missing}
         case e.RestoreDecided():
             return {"restore_step": fact.step}
-        case e.JobRunning() | e.JobSucceeded():
+        case e.JobRunning():
             return {"step": fact.step}
+        case e.JobSucceeded():
+            return {"step": fact.step, "detail": fact.detail}
         case e.JobFailed():
             return {"why": fact.why, "detail": fact.detail}
         case _:

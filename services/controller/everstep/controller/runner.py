@@ -237,6 +237,7 @@ class Runner:
             generation=job.generation,
             placement=placed.placement,
             replacements=placed.replacements,
+            remark=placed.remark,
             at_ms=at_ms,
         )
 

@@ -74,7 +74,8 @@ class Job:
     ``placement`` is the newest decided one, of this or an earlier generation; ``fenced``,
     ``placed``, ``restore_step`` and ``started`` are about the current generation only;
     ``hosts_to_fence`` may still run ranks of the one before.
-    ``recovered_at_ms`` holds the begin of each recovery within the last hour.
+    ``recovered_at_ms`` holds the begin of each recovery within the last hour. ``stepped`` says that
+    the run has told of a step at least once, which scripts without the SDK never do.
     """
 
     job_id: str = ""
@@ -84,6 +85,7 @@ class Job:
     cause: str = ""
     incident_id: str = ""
     lost_hosts: tuple[str, ...] = ()
+    unsound_hosts: tuple[str, ...] = ()
     from_step: int = -1
     placement: Placement | None = None
     hosts_to_fence: tuple[str, ...] = ()
@@ -95,6 +97,7 @@ class Job:
     started: bool = False
     missing: int = 0
     step: int = 0
+    stepped: bool = False
     recovered_at_ms: tuple[int, ...] = ()
 
     @property
@@ -164,7 +167,7 @@ def _apply(job: Job, event: Event) -> Job:
         case RanksStarted():
             return replace(job, started=True)
         case JobRunning() | JobSucceeded():
-            return replace(job, step=event.step)
+            return replace(job, step=event.step, stepped=job.stepped or event.step > 0)
         case JobPaused() | JobFailed() | JobStopped():
             return job
         case PauseRequested() | StopRequested() | CheckpointRequested():
@@ -179,9 +182,10 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
     A host that was lost in generation g while g + 1 was still being placed is in the old placement,
     so it has to be carried along until a placement without it is decided.
     """
-    carried = set(event.lost_hosts)
+    carried, unsound = set(event.lost_hosts), set(event.unsound_hosts)
     if job.placement is not None and not job.placed:
         carried |= set(job.lost_hosts) & set(job.placement.host_ids)
+        unsound |= set(job.unsound_hosts) & set(job.placement.host_ids)
     recovered = job.recovered_at_ms
     if event.cause == "recovery":
         recent = tuple(at for at in recovered if at > event.at_ms - HOUR_MS)
@@ -193,6 +197,7 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
         cause=event.cause,
         incident_id=event.incident_id,
         lost_hosts=tuple(sorted(carried)),
+        unsound_hosts=tuple(sorted(unsound - carried)),
         from_step=event.from_step,
         hosts_to_fence=tuple(host for host in old_hosts if host not in carried),
         fenced=not old_hosts,

@@ -45,6 +45,7 @@ FREES_HOSTS: Final = frozenset({"host_joined", "host_uncordoned", "job_released"
 VERDICTS: Final = {
     incidents_pb2.RESTART: Verdict.RESTART,
     incidents_pb2.REPLACE: Verdict.REPLACE,
+    incidents_pb2.REPLACE_IF_SPARE: Verdict.REPLACE_IF_SPARE,
     incidents_pb2.FAIL: Verdict.FAIL,
 }
 
@@ -101,7 +102,9 @@ def monitor_command(envelope: EventEnvelope) -> Command | None:
                 incident_id=opened.incident_id,
                 verdict=VERDICTS.get(opened.action, Verdict.RESTART),
                 hosts=tuple(opened.hosts),
+                ranks=tuple(opened.ranks),
                 kind=opened.kind,
+                reason=opened.reason,
                 detail=opened.detail or opened.reason,
                 at_ms=envelope.recorded_at_ms,
             )
@@ -120,6 +123,7 @@ def monitor_command(envelope: EventEnvelope) -> Command | None:
                 generation=finished.generation,
                 step=finished.step,
                 at_ms=finished.at_ms,
+                detail=finished.detail,
             )
         case _:
             return None

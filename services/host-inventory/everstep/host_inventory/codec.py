@@ -8,7 +8,7 @@ from everstep.core.decision import Rejected
 from everstep.eventstore.codec import EventCodec
 from everstep.host_inventory import commands, decider, events, state
 from everstep.host_inventory.policy import place
-from everstep.host_inventory.seats import HostsShort, relaxed
+from everstep.host_inventory.seats import HostsShort, kept, relaxed
 from everstep.service.handler import Aggregate, Handled
 from everstep.wire.codec import from_wire, to_wire
 from everstep.wire.v1 import hosts_pb2
@@ -84,8 +84,12 @@ def place_job_reply(command: commands.PlaceJob, done: Done) -> hosts_pb2.PlaceJo
         return hosts_pb2.PlaceJobReply(outcome=outcome(done.rejected))
     job = done.state.jobs.get(command.job_id)
     if job and job.held and job.generation == command.generation and job.placement:
+        remarks = (
+            kept(command.unsound_hosts, job.placement),
+            relaxed(job.placement, done.state.hosts),
+        )
         reply = hosts_pb2.PlaceJobReply(
-            outcome=outcome(None, detail=relaxed(job.placement, done.state.hosts)),
+            outcome=outcome(None, detail="; ".join(filter(None, remarks))),
             replacements=job.replacements,
         )
         to_wire(job.placement, reply.placement)

@@ -74,7 +74,11 @@ class CountErrors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceJob:
-    """Give the job's ranks hosts for ``generation``; once for each (job_id, generation)."""
+    """Give the job's ranks hosts for ``generation``; once for each (job_id, generation).
+
+    ``lost_hosts`` are cordoned whatever follows; ``unsound_hosts`` only as far as spares take their
+    seats, because a host that works badly is better than a job that waits.
+    """
 
     job_id: str
     generation: int
@@ -83,6 +87,7 @@ class PlaceJob:
     reason: str
     incident_id: str
     at_ms: int
+    unsound_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

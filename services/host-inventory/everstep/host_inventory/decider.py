@@ -6,6 +6,7 @@ ranks go is in ``policy``; here is whether a job may be placed at all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Final, assert_never
 
@@ -32,7 +33,7 @@ from everstep.host_inventory.events import (
     JobPlaced,
     JobReleased,
 )
-from everstep.host_inventory.policy import new_hosts, place, why_bad_layout
+from everstep.host_inventory.policy import Answer, new_hosts, place, why_bad_layout
 from everstep.host_inventory.seats import HostsShort, NeverFits, Placed
 from everstep.host_inventory.state import Fleet, Host, Job, evolve
 
@@ -223,8 +224,7 @@ def _place(command: PlaceJob, fleet: Fleet) -> Decision:
         return refused
     if job is not None and job.generation == command.generation:
         return Accepted()
-    cordons = _cordons_of_lost(command, fleet)
-    answer = place(command.job_id, command.layout, reduce(evolve, cordons, fleet))
+    cordons, answer = _best_placement(command, fleet)
     match answer:
         case NeverFits():
             return Rejected("does_not_fit", answer.detail)
@@ -241,6 +241,19 @@ def _place(command: PlaceJob, fleet: Fleet) -> Decision:
             return Accepted((*cordons, placed))
         case _:
             assert_never(answer)
+
+
+def _best_placement(command: PlaceJob, fleet: Fleet) -> tuple[tuple[HostCordoned, ...], Answer]:
+    """Place without the lost hosts and without as many of the unsound ones as spares allow."""
+    lost = _cordons(command, command.lost_hosts, command.reason or "lost", fleet)
+    fleet = reduce(evolve, lost, fleet)
+    unsound = sorted(set(command.unsound_hosts) - set(command.lost_hosts))
+    for count in range(len(unsound), 0, -1):
+        swapped = _cordons(command, unsound[:count], "unsound", fleet)
+        answer = place(command.job_id, command.layout, reduce(evolve, swapped, fleet))
+        if isinstance(answer, Placed):
+            return (*lost, *swapped), answer
+    return lost, place(command.job_id, command.layout, fleet)
 
 
 def _why_not_placed(command: PlaceJob, fleet: Fleet, job: Job | None) -> Rejected | None:
@@ -273,7 +286,7 @@ def _why_not_placed(command: PlaceJob, fleet: Fleet, job: Job | None) -> Rejecte
 
 
 def _why_not_lost(command: PlaceJob, fleet: Fleet) -> Rejected | None:
-    for host_id in sorted(set(command.lost_hosts)):
+    for host_id in sorted({*command.lost_hosts, *command.unsound_hosts}):
         host = fleet.hosts.get(host_id)
         if host is None:
             return _unknown_host(host_id)
@@ -286,18 +299,20 @@ def _why_not_lost(command: PlaceJob, fleet: Fleet) -> Rejected | None:
     return None
 
 
-def _cordons_of_lost(command: PlaceJob, fleet: Fleet) -> tuple[HostCordoned, ...]:
-    """Cordon each lost host once a generation: who was uncordoned since may serve again."""
+def _cordons(
+    command: PlaceJob, hosts: Sequence[str], reason: str, fleet: Fleet
+) -> tuple[HostCordoned, ...]:
+    """Cordon each host once a generation: who was uncordoned since may serve again."""
     return tuple(
         HostCordoned(
             host_id=host_id,
-            reason=command.reason or "lost",
+            reason=reason,
             incident_id=command.incident_id,
             at_ms=command.at_ms,
             job_id=command.job_id,
             generation=command.generation,
         )
-        for host_id in sorted(set(command.lost_hosts))
+        for host_id in sorted(set(hosts))
         if fleet.hosts[host_id].cordon is None
         and fleet.hosts[host_id].lost_by != (command.job_id, command.generation)
     )

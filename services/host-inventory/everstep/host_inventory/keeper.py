@@ -9,7 +9,7 @@ from typing import Final
 
 from everstep.core.decision import Rejected
 from everstep.core.ports import Consumed
-from everstep.host_inventory.codec import Done
+from everstep.host_inventory.codec import STREAM, Done
 from everstep.host_inventory.commands import (
     Command,
     CordonHost,
@@ -20,11 +20,14 @@ from everstep.host_inventory.commands import (
 from everstep.host_inventory.decider import decide
 from everstep.host_inventory.events import Event, HostCordoned, JobPlaced, JobReleased
 from everstep.host_inventory.heartbeats import Heartbeats
-from everstep.host_inventory.state import Fleet
+from everstep.host_inventory.state import Fleet, HostState
 from everstep.service.grouping import Grouped
 from everstep.service.handler import Handler
+from everstep.wire.v1.common_pb2 import Outcome
 from everstep.wire.v1.envelope_pb2 import EventEnvelope
+from everstep.wire.v1.hosts_pb2 import ListHosts, ListHostsReply
 
+MAY_WORK: Final = frozenset({HostState.ACTIVE, HostState.SPARE})
 ENDINGS: Final = frozenset({"job_succeeded", "job_failed", "job_stopped"})
 # As many as the bus hands over at once; their events go into one transaction of some 100 ms.
 JOINS_MAX: Final = 256
@@ -45,6 +48,12 @@ class FleetKeeper:
         if isinstance(command, JoinHost):
             return await self._join(self._with_silence(command))
         return await self._handle(command, consumed)
+
+    async def list_hosts(self, _: ListHosts) -> ListHostsReply:
+        """Name the hosts that may work."""
+        fleet = await self._handler.state(STREAM)
+        hosts = [h for h, host in sorted(fleet.hosts.items()) if host.state in MAY_WORK]
+        return ListHostsReply(outcome=Outcome(accepted=True), hosts=hosts)
 
     async def on_monitor_event(self, envelope: EventEnvelope, consumed: Consumed) -> None:
         """Cordon the hosts of an incident that concerns no job; a job's are its placement's."""

@@ -57,6 +57,17 @@ def host_placement(host: Host, ranks: tuple[int, ...], replica_host_id: str) -> 
     )
 
 
+def kept(unsound: Sequence[str], placement: Placement) -> str:
+    """Say which unsound hosts serve on although they should not; "" if none does."""
+    staying = sorted(set(unsound) & set(placement.host_ids))
+    if not staying:
+        return ""
+    return (
+        f"no spare host can take the ranks of {', '.join(staying)}: restarted in place; add a host "
+        f"or look after {staying[0]}"
+    )
+
+
 def relaxed(placement: Placement, hosts: Mapping[str, Host]) -> str:
     """Say in one sentence which wish the placement does not fulfil; "" if it fulfils all."""
     across = pipelines_across_pods(placement, hosts)

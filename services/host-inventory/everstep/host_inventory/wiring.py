@@ -21,6 +21,7 @@ from everstep.host_inventory.heartbeats import SUBJECT, Heartbeats
 from everstep.host_inventory.keeper import FleetKeeper
 from everstep.service.commands import command_name
 from everstep.service.shell import Shell
+from everstep.wire.v1 import hosts_pb2
 
 NAME: Final = "host_inventory"
 CODECS: Final = (EVENTS,)
@@ -36,6 +37,9 @@ async def wire_inventory(shell: Shell, keeper: FleetKeeper, heartbeats: Heartbea
     await shell.bus.subscribe(SUBJECT, heartbeats.receive)
     for request in COMMANDS:
         await shell.serve_command(command_name(request), request, _serve(keeper))
+    await shell.serve_command(
+        command_name(hosts_pb2.ListHosts), hosts_pb2.ListHosts, keeper.list_hosts
+    )
     await shell.consume_events("controller", keeper.on_controller_event)
     await shell.consume_events("monitor", keeper.on_monitor_event)
 

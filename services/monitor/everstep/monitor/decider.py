@@ -1,12 +1,14 @@
 """Decides what an observation or a verdict changes in a job's watch.
 
 At most one incident a generation: whatever else fails in it is an echo, or is found by the recovery
-itself. Observations of another generation than the current one change nothing.
+itself. Observations of another generation than the current one change nothing, but for ranks that
+finish while their job is being paused: a run that is through is through.
 """
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Sequence
+from typing import Final, assert_never
 
 from everstep.core.decision import Accepted, Rejected
 from everstep.monitor.commands import (
@@ -34,6 +36,7 @@ from everstep.monitor.state import Watch, evolve, source_of
 
 Decision = Accepted[Event] | Rejected
 NOTHING: Accepted[Event] = Accepted()
+RANKS_NAMED_MAX: Final = 8  # in a sentence; the events have all of them
 
 
 def decide(command: Command, watch: Watch) -> Decision:
@@ -73,8 +76,7 @@ def _mark(command: MarkJob, watch: Watch) -> Decision:
 
 
 def _exit(command: ObserveExit, watch: Watch) -> Decision:
-    echo = command.exit_class is ExitClass.COLLECTIVE
-    if _stale(command.generation, watch) or echo or command.rank in watch.ended:
+    if command.exit_class is ExitClass.COLLECTIVE or not _concerns(command, watch):
         return NOTHING
     ended = RankEnded(
         job_id=command.job_id,
@@ -89,16 +91,47 @@ def _exit(command: ObserveExit, watch: Watch) -> Decision:
         at_ms=command.at_ms,
     )
     after = evolve(watch, ended)
-    finished = [e for e in after.ended.values() if e.exit_class is ExitClass.FINISHED]
-    if not watch.placed or len(finished) < watch.world_size:
+    leaving = command.generation == watch.leaving_generation
+    ends = after.leaving if leaving else after.ended
+    finished = [e for e in ends.values() if e.exit_class is ExitClass.FINISHED]
+    if not (watch.placed or leaving) or len(finished) < watch.world_size:
         return Accepted((ended,))
     done = RunFinished(
         job_id=command.job_id,
         generation=command.generation,
         step=max(e.step for e in finished),
         at_ms=max(e.at_ms for e in finished),
+        detail=_uneven(finished),
     )
     return Accepted((ended, done))
+
+
+def _concerns(command: ObserveExit, watch: Watch) -> bool:
+    """Whether an end is news: of the current generation, or of one that finishes as it pauses."""
+    if watch.over:
+        return False
+    if command.generation == watch.generation:
+        return command.rank not in watch.ended
+    leaving = command.generation == watch.leaving_generation
+    finished = command.exit_class is ExitClass.FINISHED
+    return leaving and finished and command.rank not in watch.leaving
+
+
+def _uneven(finished: Sequence[RankEnded]) -> str:
+    """Say which ranks returned at which step, if not all at the same; "" if they did."""
+    ranks: dict[int, list[int]] = {}
+    for end in sorted(finished, key=lambda end: (end.step, end.rank)):
+        ranks.setdefault(end.step, []).append(end.rank)
+    if len(ranks) == 1:
+        return ""
+    parts = (f"{_named(ranks_at)} at step {step}" for step, ranks_at in ranks.items())
+    return f"ranks returned at different steps: {', '.join(parts)}"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    some = ", ".join(str(rank) for rank in ranks[:RANKS_NAMED_MAX])
+    more = len(ranks) - RANKS_NAMED_MAX
+    return f"rank {some} and {more} more" if more > 0 else f"rank {some}"
 
 
 def _refusal(command: ObserveRefusal, watch: Watch) -> Decision:
@@ -119,7 +152,8 @@ def _refusal(command: ObserveRefusal, watch: Watch) -> Decision:
 
 
 def _progress(command: ObserveProgress, watch: Watch) -> Decision:
-    if _stale(command.generation, watch) or watch.progressed:
+    known = watch.progressed and (watch.stepped or command.step == 0)
+    if _stale(command.generation, watch) or known:
         return NOTHING
     progressed = GenerationProgressed(
         job_id=command.job_id,

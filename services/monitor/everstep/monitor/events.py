@@ -14,8 +14,9 @@ class Action(StrEnum):
     """What the controller should do about an incident."""
 
     RESTART = "RESTART"
-    REPLACE = "REPLACE"
+    REPLACE = "REPLACE"  # the hosts are lost
     FAIL = "FAIL"
+    REPLACE_IF_SPARE = "REPLACE_IF_SPARE"  # the hosts work, but not soundly
 
 
 class ExitClass(StrEnum):
@@ -121,12 +122,13 @@ class GenerationProgressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """Every rank has finished."""
+    """Every rank has finished; ``detail`` tells of ranks that returned at different steps."""
 
     job_id: str
     generation: int
     step: int
     at_ms: int
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,9 +51,11 @@ class OpenIncidentRef:
 class Watch:
     """A job under watch.
 
-    ``ended`` and ``refused`` are about the current generation. ``judged_generation`` is the newest
-    generation with an incident: there is at most one each. ``user_errors`` are (generation, step,
-    error), ``deaths`` (host, at_ms) of rank deaths within the last hour.
+    ``ended`` and ``refused`` are about the current generation; ``leaving`` are the ends of the one
+    that is being paused, ``leaving_generation``. ``stepped`` says that the run has told of a step
+    at least once: scripts without the SDK never do. ``judged_generation`` is the newest generation
+    with an incident: there is at most one each. ``user_errors`` are (generation, step, error),
+    ``deaths`` (host, at_ms) of rank deaths within the last hour.
     """
 
     job_id: str = ""
@@ -64,7 +66,10 @@ class Watch:
     progressed: bool = False
     over: bool = False
     script: bool = False
+    stepped: bool = False
     ended: Mapping[int, RankEnded] = field(default_factory=dict)
+    leaving: Mapping[int, RankEnded] = field(default_factory=dict)
+    leaving_generation: int = 0
     refused: frozenset[Source] = frozenset()
     open_incidents: tuple[OpenIncidentRef, ...] = ()
     judged_generation: int = 0
@@ -100,7 +105,7 @@ def evolve(watch: Watch, event: Event) -> Watch:
             left = tuple(r for r in watch.open_incidents if r.incident_id != event.incident_id)
             return replace(watch, open_incidents=left)
         case GenerationProgressed():
-            return replace(watch, progressed=True)
+            return replace(watch, progressed=True, stepped=watch.stepped or event.step > 0)
         case SourceRefused():
             return replace(watch, refused=watch.refused | {source_of(event)})
         case RunFinished():
@@ -113,6 +118,7 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
     watch = replace(watch, job_id=event.job_id)
     match event.mark:
         case Mark.BEGUN:
+            pausing = event.cause == "pause" and watch.placed
             return replace(
                 watch,
                 generation=event.generation,
@@ -120,6 +126,8 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
                 placed=False,
                 progressed=False,
                 ended={},
+                leaving=watch.ended if pausing else {},
+                leaving_generation=watch.generation if pausing else 0,
                 refused=frozenset(),
             )
         case Mark.PLACED:
@@ -133,6 +141,8 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
 
 
 def _ended(watch: Watch, event: RankEnded) -> Watch:
+    if event.generation != watch.generation:
+        return replace(watch, leaving={**watch.leaving, event.rank: event})
     watch = replace(watch, ended={**watch.ended, event.rank: event})
     if event.exit_class is ExitClass.USER_ERROR:
         known = (*watch.user_errors, (event.generation, event.step, event.error))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from everstep.core.errors import EverstepError
@@ -134,13 +134,18 @@ class Watcher:
         for gathered in self._jobs.values():
             gathered.heard(host_id, now_ms)
 
+    def expect(self, host_ids: Iterable[str]) -> None:
+        """Take hosts that should be there for heard just now, unless they were heard already."""
+        now_ms = self._clock.now_ms()
+        self._fleet = dict.fromkeys(host_ids, now_ms) | self._fleet
+
     async def saw_ranks(
         self, job_id: str, generation: int, host_id: str, alive: frozenset[int]
     ) -> None:
         """Note which ranks of a job an agent sees.
 
-        A script that does not take the SDK reports no steps: it has come up when every host sees
-        all its ranks.
+        A script that has never told of a step may not take the SDK: it counts as come up when every
+        host sees all its ranks.
         """
         gathered = self._jobs.get(job_id)
         if gathered is None:
@@ -149,7 +154,7 @@ class Watcher:
         now_ms = self._clock.now_ms()
         whole = gathered.saw_ranks(host_id, alive, now_ms)
         watch = self._watches[job_id]
-        if whole and watch.script and not watch.progressed:
+        if whole and watch.script and not (watch.progressed or watch.stepped):
             await self._progressed(job_id, generation, 0, now_ms)
 
     async def stepped(self, job_id: str, generation: int, host_id: str, step: int) -> None:
@@ -159,7 +164,8 @@ class Watcher:
             return
         now_ms = self._clock.now_ms()
         first = gathered.stepped(host_id, step, now_ms)
-        if first is None or self._watches[job_id].progressed:
+        watch = self._watches[job_id]
+        if first is None or (watch.progressed and watch.stepped):
             return
         await self._progressed(job_id, generation, first, now_ms)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from everstep.core.errors import NoResponders, Unavailable
@@ -15,13 +16,15 @@ from everstep.monitor.measurements import Rollup
 from everstep.monitor.policy import Limits
 from everstep.monitor.repair import Repairer
 from everstep.monitor.watcher import ProbeHost, Watcher
-from everstep.service.commands import host_subject, request
+from everstep.service.commands import host_subject, request, send_command
 from everstep.service.shell import Shell
 from everstep.wire.v1.agents_pb2 import ProbeHost as ProbeMessage
 from everstep.wire.v1.agents_pb2 import ProbeHostReply
+from everstep.wire.v1.hosts_pb2 import ListHosts, ListHostsReply
 
 NAME: Final = "monitor"
 CODECS: Final = (CODEC,)
+CENSUS_S: Final = 1.0  # well within the time that a new monitor judges nobody
 
 
 def make_watcher(shell: Shell, connected: Callable[[], bool]) -> Watcher:
@@ -55,7 +58,25 @@ async def wire_monitor(
         host_subject("*", "report"), inputs.on_report(watcher), durable="monitor-reports"
     )
     shell.spawn("watch", watcher.watch)
+    shell.spawn("census", _census(shell, watcher))
     shell.spawn("repair", repairer.repair)
+
+
+def _census(shell: Shell, watcher: Watcher) -> Callable[[], Awaitable[None]]:
+    async def ask() -> None:
+        """Learn which hosts there are: one that died before this process began says nothing."""
+        while True:
+            try:
+                reply = await send_command(
+                    shell.bus, "host_inventory", ListHosts(), ListHostsReply, timeout_s=CENSUS_S
+                )
+            except Unavailable:
+                await asyncio.sleep(CENSUS_S)  # the inventory starts up too
+            else:
+                watcher.expect(reply.hosts)
+                return
+
+    return ask
 
 
 def _prober(shell: Shell) -> ProbeHost:

@@ -266,7 +266,7 @@ def _killed(ends: list[RankEnded], evidence: Evidence, limits: Limits) -> Verdic
     often = "".join(f"; {h} had {recent[h]} within the hour" for h in unsound)
     return Verdict(
         kind="rank_killed",
-        action=Action.REPLACE if unsound else Action.RESTART,
+        action=Action.REPLACE_IF_SPARE if unsound else Action.RESTART,
         ranks=tuple(end.rank for end in ends),
         hosts=unsound or hosts,
         reason=f"rank {first.rank} on {first.host_id} ended by signal {first.signal}{often}",
