@@ -18,15 +18,20 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from everstep.core.errors import EverstepError, RefusedError, Unavailable
+from everstep.core.errors import EverstepError, InvalidInput, RefusedError, Unavailable
 from everstep.service.health import Health
 from everstep.service.metrics import Metrics
+from everstep.service.screening import Screen
 
 SHUTDOWN_S: Final = 2.0  # requests take milliseconds; streams to browsers are cut after this
 OPEN_PATHS: Final = ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
+
+# character_not_in_repertoire, untranslatable_character: PostgreSQL has no NUL in text or JSON.
+UNSTORABLE: Final = frozenset({"22021", "22P05"})
 
 _log = logging.getLogger(__name__)
 
@@ -45,9 +50,11 @@ def create_app(name: str, health: Health, metrics: Metrics) -> FastAPI:
         },
     )
     app.add_middleware(_Gate, health=health)
+    app.add_middleware(Screen, refuse=_refusal)
     app.add_exception_handler(EverstepError, _on_fault)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(DBAPIError, _on_database)
     app.add_exception_handler(Exception, _on_bug)
 
     @app.get("/healthz", tags=["health"])
@@ -95,6 +102,17 @@ async def _on_http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = "not_found" if error.status_code == 404 else "http_error"
     return error_response(error.status_code, code, str(error.detail), error.headers)
+
+
+async def _on_database(_: Request, error: Exception) -> Response:
+    assert isinstance(error, DBAPIError)
+    if getattr(error.orig, "sqlstate", None) not in UNSTORABLE:
+        raise error  # a bug of ours, not of the request
+    return _refusal("a text in the request holds the character U+0000 (NUL): send it without")
+
+
+def _refusal(message: str) -> JSONResponse:
+    return error_response(InvalidInput.http_status, InvalidInput.code, message)
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
