@@ -21,7 +21,6 @@ from tests.integration.agent.harness import (
 )
 from tests.waiting import until
 
-from everstep.agent.exits import EXIT_CODES
 from everstep.data.prepare import prepare
 from everstep.memory.reader import SlotReader
 from everstep.memory.receive import SlotReceiver
@@ -154,12 +153,3 @@ def losses_of(plane):
         for one in message.ranks:
             assert losses.setdefault(one.step, one.loss) == one.loss
     return losses
-
-
-def test_exit_codes_are_those_of_the_rank_side():
-    """Both sides name the same classes by the same codes."""
-    from everstep.train import endings
-
-    assert {
-        one: code for one, code in EXIT_CODES.items() if one in endings.EXIT_CODES
-    } == endings.EXIT_CODES

@@ -72,6 +72,71 @@ def test_wrapped_collective_error_is_still_an_echo():
     assert classify(handled).exit_class is ExitClass.COLLECTIVE
 
 
+def echo() -> RuntimeError:
+    """What gloo raises when a peer has left."""
+    return RuntimeError("gloo/transport/tcp/pair.cc:1 Connection closed by peer")
+
+
+def failing_clean_up(error: BaseException) -> BaseException:
+    """Return what comes of user code that raises and whose clean-up needs its peers."""
+
+    def user_code() -> None:
+        try:
+            raise error
+        finally:
+            raise echo()
+
+    with pytest.raises(RuntimeError) as caught:
+        user_code()
+    return caught.value
+
+
+def test_user_error_before_a_failed_clean_up_is_the_users():
+    """``finally: dist.barrier()`` fails because this rank left its peers, not the other way."""
+    ending = classify(failing_clean_up(ValueError("bad sample")))
+    assert (ending.exit_class, ending.error) == (ExitClass.USER_ERROR, "ValueError: bad sample")
+    assert "bad sample" in ending.traceback
+    assert "Connection closed by peer" in ending.traceback
+
+
+def test_clean_up_of_a_clean_up_still_names_the_first_error():
+    """Two collectives fail one after the other."""
+    again = raised(dist.DistBackendError("aborted"), failing_clean_up(ValueError("bad sample")))
+    assert classify(again).error == "ValueError: bad sample"
+
+
+def test_failed_clean_up_after_an_agreed_stop_is_a_stop():
+    """All ranks leave at the same step; who is last finds nobody to talk to."""
+    assert classify(failing_clean_up(RunStoppedError())).exit_class is ExitClass.STOPPED
+
+
+def test_failed_clean_up_after_a_failed_restore_is_a_failed_restore():
+    """The restore failed first, whatever happened then."""
+    ending = classify(failing_clean_up(RestoreFailedError("checksum")))
+    assert (ending.exit_class, ending.error) == (
+        ExitClass.RESTORE_FAILED,
+        "RestoreFailedError: checksum",
+    )
+
+
+def test_clean_up_after_an_echo_is_still_an_echo():
+    """A peer was lost first; that the clean-up fails too is no news."""
+    assert classify(failing_clean_up(echo())).exit_class is ExitClass.COLLECTIVE
+
+
+def test_exception_that_a_library_caught_on_its_way_is_no_user_error():
+    """A look-up that missed, handled by calling the collective that then failed."""
+    missed = KeyError("group")
+    namespace = {"__name__": "torch.distributed.new", "missed": missed, "failed": echo()}
+    code = (
+        "def look_up():\n    raise missed\ntry:\n    look_up()\nexcept KeyError:\n    raise failed"
+    )
+    with pytest.raises(RuntimeError) as caught:
+        exec(code, namespace)  # frames of a module with that name
+    assert caught.value.__context__ is missed
+    assert classify(caught.value).exit_class is ExitClass.COLLECTIVE
+
+
 def test_user_error_keeps_one_line_and_the_whole_traceback():
     """The line goes into tables, the traceback to the person."""
     ending = classify(raised(ValueError("first\nsecond " + "x" * 1000)))

@@ -3,11 +3,16 @@
 A collective that fails because a peer died is an echo of something elsewhere, and must not be
 taken for an error of this rank's code: the class is decided from the exception's type and message,
 anywhere in its chain, because libraries wrap and user code re-raises.
+
+The chain is read from its beginning: user code that raises and whose clean-up (``finally:
+dist.barrier()``) then fails on a peer that has left has raised by itself. Exceptions that a library
+caught on its way into a collective are no beginning: they never passed through user code.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,17 +20,10 @@ from typing import Final
 
 from torch.distributed import DistError
 
-from everstep.agent.exits import ExitClass
+from everstep.agent.exits import EXIT_CODES, ExitClass
 
-EXIT_CODES: Final = {
-    ExitClass.FINISHED: 0,
-    # 1 and 2 are what an interpreter that failed to get here exits with; ours are distinct.
-    ExitClass.STOPPED: 40,
-    ExitClass.USER_ERROR: 41,
-    ExitClass.COLLECTIVE: 42,
-    ExitClass.BAD_ENTRY_POINT: 43,
-    ExitClass.RESTORE_FAILED: 44,
-}
+LIBRARIES: Final = frozenset({"everstep", "torch", *sys.stdlib_module_names})
+USER_PACKAGE: Final = "everstep.models."
 ERROR_CHARS_MAX: Final = 500  # one line for tables; the traceback has the rest
 TRACEBACK_CHARS_MAX: Final = 32_000  # fits a bus message many times over
 
@@ -67,13 +65,14 @@ class Ending:
 
 def classify(error: BaseException) -> Ending:
     """Return what an exception that ended the rank's code means."""
-    if isinstance(error, RunStoppedError):
+    root = _root(error)
+    if isinstance(root, RunStoppedError):
         return Ending(exit_class=ExitClass.STOPPED)
     if isinstance(error, SystemExit) and error.code in {None, 0}:
         return Ending(exit_class=ExitClass.FINISHED)
     return Ending(
-        exit_class=_class_of(error),
-        error=_one_line(error),
+        exit_class=_class_of(root),
+        error=_one_line(root),
         traceback="".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:],
     )
 
@@ -90,9 +89,36 @@ def _class_of(error: BaseException) -> ExitClass:
         return ExitClass.BAD_ENTRY_POINT
     if isinstance(error, RestoreFailedError):
         return ExitClass.RESTORE_FAILED
-    if any(is_peer_lost(one) for one in _chain(error)):
+    if is_peer_lost(error):
         return ExitClass.COLLECTIVE
     return ExitClass.USER_ERROR
+
+
+def _root(error: BaseException) -> BaseException:
+    """Return the exception of the chain that says what happened.
+
+    Without a collective error it is the last one raised, which is what a person sees. With one it
+    is what user code raised before the first of them, or else that first one.
+    """
+    chain = list(_chain(error))
+    echoes = [index for index, one in enumerate(chain) if is_peer_lost(one)]
+    if not echoes:
+        return error
+    before = chain[echoes[-1] + 1 :]
+    return next((one for one in before if _passed_user_code(one)), chain[echoes[-1]])
+
+
+def _passed_user_code(error: BaseException) -> bool:
+    """Whether an exception was raised in user code or came up through it."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(not _is_library(frame.f_globals.get("__name__", "")) for frame, _ in frames)
+
+
+def _is_library(module: str) -> bool:
+    """Whether a module is ours, PyTorch's or Python's; the models that we bring are user code."""
+    if f"{module}.".startswith(USER_PACKAGE):
+        return False
+    return module.partition(".")[0] in LIBRARIES
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
