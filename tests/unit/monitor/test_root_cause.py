@@ -111,6 +111,21 @@ def test_killed_rank_restarts_on_its_host_and_echoes_are_ignored():
     )
 
 
+def test_echoes_of_ranks_that_returned_early_name_the_first_to_leave():
+    """Its peers wait for it in vain: user code that makes unequal numbers of steps."""
+    evidence = replace(
+        QUIET,
+        hosts=answered(Probe.ANSWERED, Probe.ANSWERED),
+        ended=(ended(2, ExitClass.FINISHED, "h1"), ended(3, ExitClass.FINISHED, "h1", step=6)),
+        echoes=(ECHO,),
+        echo_ms=NOW - LIMITS.echo_patience_ms,
+    )
+    verdict = judge(NOW, evidence, LIMITS).verdict
+    assert verdict is not None
+    assert (verdict.kind, verdict.action) == ("collective_error", Action.RESTART)
+    assert "2 ranks had returned from the entry point, rank 3 at step 6" in verdict.reason
+
+
 def test_third_death_within_an_hour_replaces_the_host_if_there_is_a_spare():
     """Ranks that keep dying on one host make it a suspect; but it answers, so it can serve on."""
     evidence = replace(

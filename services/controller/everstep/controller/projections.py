@@ -171,9 +171,9 @@ def _generation_changes(fact: e.Event) -> dict[str, Any]:
 def _job_changes(fact: e.Event) -> dict[str, Any]:
     match fact:
         case e.GenerationBegun():
-            return {"generation": fact.generation, "missing": 0}
+            return {"generation": fact.generation, "missing": 0, "detail": ""}
         case e.PlacementDecided():
-            return {"placement": asdict(fact.placement), "missing": 0}
+            return {"placement": asdict(fact.placement), "missing": 0, "detail": fact.remark}
         case e.HostsShort():
             return {"missing": fact.missing}
         case e.RestoreDecided():

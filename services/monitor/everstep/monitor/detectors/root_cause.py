@@ -343,7 +343,19 @@ def _only_echoes(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
             ranks=tuple(sorted({echo.rank for echo in echoes})),
             hosts=(),
             reason=f"collectives failed on {len(echoes)} ranks (first: rank {first.rank} on "
-            f"{first.host_id}: {first.error}), every host answers, no rank has ended by itself",
+            f"{first.host_id}: {first.error}), every host answers, {_returned(evidence)}",
             failed_at_ms=first.at_ms,
         )
+    )
+
+
+def _returned(evidence: Evidence) -> str:
+    """Say which rank returned first while others still waited for it, if one did."""
+    finished = [end for end in evidence.ended if end.exit_class is ExitClass.FINISHED]
+    if not finished:
+        return "no rank has ended by itself"
+    first = min(finished, key=lambda end: (end.step, end.rank))
+    return (
+        f"{len(finished)} ranks had returned from the entry point, rank {first.rank} at step "
+        f"{first.step}: all ranks must make the same number of steps"
     )
