@@ -80,6 +80,13 @@ def test_rank_killed_while_stopping_is_stopped():
     )
 
 
+def test_rank_that_is_through_while_it_is_asked_to_stop_has_finished():
+    """It came to its end by itself: the run may have succeeded."""
+    assert merge(Status(exit_code=0, signal=0), None, Intent.STOP, "log") == ended(
+        ExitClass.FINISHED
+    )
+
+
 def test_every_class_is_on_the_wire():
     """The words here are those of agents.proto."""
     wire = set(agents_pb2.ExitClass.keys()) - {"EXIT_CLASS_UNSPECIFIED"}

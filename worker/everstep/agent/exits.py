@@ -87,7 +87,8 @@ def merge(status: Status, words: LastWords | None, intent: Intent, log_tail: str
         return None
     if words is not None:
         return _ending(status, words.exit_class, words.error, words.traceback)
-    if intent is Intent.STOP:
+    through = not status.signal and status.exit_code == EXIT_CODES[ExitClass.FINISHED]
+    if intent is Intent.STOP and not through:
         how = "killed" if status.signal else f"ended with code {status.exit_code}"
         return _ending(status, ExitClass.STOPPED, f"{how} while it was asked to stop", "")
     if status.signal:
