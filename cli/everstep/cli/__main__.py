@@ -1,27 +1,39 @@
 """The ``everstep`` command: runs it and turns every expected failure into one sentence.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage, 3 the job was stopped, 130 interrupted.
+
+Nothing of ours or of others is imported on top: half a second of imports would otherwise be a time
+in which Ctrl-C prints a traceback.
 """
 
-from __future__ import annotations
-
 import sys
-import traceback
-
-from everstep.cli.app import app
-from everstep.cli.output import ERR
-from everstep.core.errors import EverstepError
 
 DEBUG_OPTION = "--debug"
+EXIT_INTERRUPTED = 130  # as every program that Ctrl-C ended
 
 
 def main() -> None:
     """Run the command line and exit."""
     try:
+        _run()
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _run() -> None:
+    from everstep.core.errors import EverstepError
+
+    try:
+        from everstep.cli.app import app
+
         app()
     except (EverstepError, OSError, ModuleNotFoundError) as error:
         if DEBUG_OPTION in sys.argv[1:]:
+            import traceback
+
             traceback.print_exc()
+        from everstep.cli.output import ERR
+
         ERR.print("[bold red]error:[/]", end=" ")
         ERR.print(sentence(error), markup=False)
         sys.exit(1)
@@ -31,6 +43,8 @@ def sentence(error: Exception) -> str:
     """Return what went wrong as one sentence, never empty."""
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("everstep"):
         return f"this needs {error.name}, which is not installed: pip install 'everstep[all]'"
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"cannot use {error.filename}: {error.strerror}"
     return str(error).strip() or type(error).__name__
 
 

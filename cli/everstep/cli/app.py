@@ -12,6 +12,7 @@ from everstep.cli import (
     data_commands,
     demo_command,
     event_commands,
+    fault_commands,
     host_commands,
     job_commands,
     run_commands,
@@ -26,10 +27,12 @@ HELP = """Keep a training run going while the hosts under it fail.
 Try it on this machine:
 
 \b
-  everstep up                          start the stack: 4 hosts and a spare
-  everstep run examples/pretrain.yaml  train, with a live view
-  everstep kill host h2                lose a host, watch the run recover
-  everstep down                        take everything down
+  everstep data prepare docs --out corpus  make training data of text files
+  everstep up                              start the stack: 4 hosts and a spare
+  everstep run examples/pretrain.yaml      train, with a live view
+  everstep kill host h2                    lose a host, watch the run recover
+  everstep incidents                       what happened, why, and what it cost
+  everstep down                            take everything down
 """
 
 app = typer.Typer(
@@ -41,26 +44,49 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        OUT.print(_version_line())
+        raise typer.Exit
+
+
+def _version_line() -> str:
+    number = importlib.metadata.version("everstep")
+    return f"everstep {number} (Python {platform.python_version()})"
+
+
 @app.callback(help=HELP)
 def top(
     context: typer.Context,
     state: Annotated[
-        str, typer.Option("--state", envvar=STATE_VARIABLE, help="The stack's directory.")
+        str,
+        typer.Option(
+            "--state",
+            envvar=STATE_VARIABLE,
+            help="The stack's directory; .everstep here if none is named.",
+        ),
     ] = "",
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of failures.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
 ) -> None:
     """Read the options that all commands share."""
+    del version  # has been printed by now
     context.obj = Session(paths=state_paths(state), debug=debug)
 
 
-@app.command()
-def version(as_json: JsonFlag = False) -> None:
+@app.command("version")
+def print_version(as_json: JsonFlag = False) -> None:
     """Print the version."""
-    number = importlib.metadata.version("everstep")
     if as_json:
+        number = importlib.metadata.version("everstep")
         print_json({"everstep": number, "python": platform.python_version()})
     else:
-        OUT.print(f"everstep {number} (Python {platform.python_version()})")
+        OUT.print(_version_line())
 
 
 for module in (
@@ -69,6 +95,7 @@ for module in (
     job_commands,
     host_commands,
     event_commands,
+    fault_commands,
     data_commands,
     demo_command,
 ):

@@ -50,6 +50,11 @@ def service_urls(paths: StatePaths) -> dict[str, str]:
     return {name: url.rstrip("/") for name, url in named.items()}
 
 
+def is_local_stack() -> bool:
+    """Say whether jobs go to a stack on this machine: no cluster's controller is named."""
+    return not os.environ.get("EVERSTEP_CONTROLLER_URL")
+
+
 class Client:
     """Asks the four services."""
 
@@ -88,7 +93,10 @@ class Client:
         return self._ask(CONTROLLER, "GET", f"/v1/jobs/{job_id}")
 
     def act(self, job_id: str, action: str, body: Json | None = None) -> Json:
-        """Ask for ``stop``, ``pause``, ``resume``, ``restart`` or ``checkpoint``."""
+        """Ask for ``stop``, ``pause``, ``resume``, ``restart`` or ``checkpoint``; return its phase.
+
+        What a job that has ended cannot do is refused; stopping it is not.
+        """
         return self._ask(CONTROLLER, "POST", f"/v1/jobs/{job_id}/{action}", body=body or {})
 
     # ---- monitor

@@ -29,7 +29,9 @@ def prepare(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Turn text files into token shards, byte by byte; the same files give the same shards.
+    """Turn text files into token shards.
+
+    Byte by byte, so that any text will do; the same files give the same shards.
 
     Examples:
       everstep data prepare README.md docs/ --out corpus/

@@ -44,10 +44,11 @@ def demo(
         int, typer.Option("--steps", min=demo_plan.STEPS_MIN, help="Length of each run.")
     ] = 60,
 ) -> None:
-    """Train, kill a whole host, recover, and compare with the undisturbed run bit for bit.
+    """Prove a recovery, bit for bit.
 
-    Uses a stack of its own in the directory `demo` of the stack's directory, where it also writes
-    report.json. Exit code 0 only if everything held.
+    Trains, kills a whole host, recovers, and compares the end state with that of an undisturbed
+    run. Uses a stack of its own in the directory `demo` of the stack's directory, where it also
+    writes report.json. Exit code 0 only if everything held.
 
     Examples:
       everstep demo

@@ -181,9 +181,11 @@ def _what_happened(report: Mapping[str, Any]) -> list[str]:
     )
     restored = f"restored step {report['restored_from_step']}: {own} ranks from their own memory"
     others = f"{peer} from a peer's, {store} from the object store"
+    steps = report["lost_steps"]
+    lost = f"{steps} step{'' if steps == 1 else 's'} lost"
     return [
         f"{killed} after step {report['killed_at_step']}; {heirs} took over",
-        f"{restored}, {others}; {report['lost_steps']} steps lost",
+        f"{restored}, {others}; {lost}",
     ]
 
 

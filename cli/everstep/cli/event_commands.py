@@ -7,10 +7,14 @@ from typing import Annotated
 
 import typer
 
+from everstep.cli.client import SERVICES
 from everstep.cli.event_stream import follow_events
 from everstep.cli.options import JobFilter, JsonFlag, register, session_of
 from everstep.cli.output import ERR
+from everstep.core.errors import InvalidInput
 from everstep.local import launch
+
+SERVICE_NAMES = tuple(name.replace("_", "-") for name in SERVICES)
 
 
 def events(
@@ -19,7 +23,9 @@ def events(
     lines: Annotated[
         int, typer.Option("-n", "--lines", min=0, help="How many past ones; 0: all.")
     ] = 50,
-    service: Annotated[str, typer.Option(help="Only of this service.")] = "",
+    service: Annotated[
+        str, typer.Option(help=f"Only of this service: {', '.join(SERVICE_NAMES)}.")
+    ] = "",
     job: JobFilter = "",
     as_json: JsonFlag = False,
 ) -> None:
@@ -30,6 +36,11 @@ def events(
       everstep events --follow --job demo-4f21ac
       everstep events --follow --json | jq .type
     """
+    name = service.replace("-", "_")
+    if name and name not in SERVICES:
+        raise InvalidInput(
+            f"there is no service {service!r}: expected one of {', '.join(SERVICE_NAMES)}"
+        )
     session = session_of(context)
     stack = launch.require_stack(session.paths)
     try:
@@ -38,7 +49,7 @@ def events(
                 stack,
                 follow=follow,
                 lines=lines,
-                service=service.replace("-", "_"),
+                service=name,
                 job_id=job,
                 as_json=as_json,
             )

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import textwrap
+from typing import Annotated, Any, Final
 
 import typer
 
-from everstep.cli.options import JobFilter, JsonFlag, register, register_listing, session_of
-from everstep.cli.output import OUT, clock_time, duration, print_json, print_table, ranges, size
+from everstep.cli.live import incident_outcome, incident_place
+from everstep.cli.options import (
+    HostName,
+    JobFilter,
+    JsonFlag,
+    register,
+    register_listing,
+    session_of,
+)
+from everstep.cli.output import OUT, duration, print_json, print_table, short_time, size
+from everstep.core.system import SystemClock
+
+REASON_WIDTH_MIN: Final = 40  # on a narrower screen the terminal folds
 
 hosts_app = typer.Typer(
     name="hosts",
@@ -46,10 +58,12 @@ def hosts(context: typer.Context, as_json: JsonFlag = False) -> None:
 
 def cordon(
     context: typer.Context,
-    name: str,
+    name: HostName,
     reason: Annotated[str, typer.Option(help="Why; shown in `everstep hosts`.")] = "by hand",
 ) -> None:
     """Give a host no more work.
+
+    A job that runs on it goes on; it gets another host with its next restart.
 
     Example:
       everstep hosts cordon h3 --reason "fan noise"
@@ -59,7 +73,7 @@ def cordon(
     OUT.print(f"host {name} is cordoned: {reason}", markup=False)
 
 
-def uncordon(context: typer.Context, name: str) -> None:
+def uncordon(context: typer.Context, name: HostName) -> None:
     """Let a host be used again.
 
     Example:
@@ -82,28 +96,35 @@ def incidents(context: typer.Context, job: JobFilter = "", as_json: JsonFlag = F
     if as_json:
         print_json(found)
         return
-    rows = [
-        [
-            clock_time(incident["detected_at_ms"]),
-            incident["job_id"],
-            incident["step"],
-            incident["kind"],
-            ", ".join(incident["hosts"]),
-            ranges(incident["ranks"]),
-            incident["action"],
-            duration(incident["detected_at_ms"] - incident["failed_at_ms"]),
-            duration(incident["lost_ms"]) if incident["recovered_at_ms"] else "open",
-            incident["reason"],
-        ]
-        for incident in found
+    if not found:
+        OUT.print("no incidents")
+    now_ms = SystemClock().now_ms()
+    for incident in found:
+        for line in incident_lines(incident, now_ms=now_ms, width=OUT.width):
+            OUT.print(line, markup=False)
+
+
+def incident_lines(incident: dict[str, Any], *, now_ms: int, width: int) -> list[str]:
+    """Return an incident as lines: what, where and when; then what it cost; then why."""
+    when = short_time(incident["detected_at_ms"], now_ms=now_ms)
+    seen = duration(incident["detected_at_ms"] - incident["failed_at_ms"])
+    what = f"{incident['kind']} on {incident_place(incident)}"
+    outcome = incident_outcome(incident) or "not recovered yet"
+    below = [
+        f"{incident['action']}, noticed after {seen}; {outcome}",
+        *textwrap.wrap(incident["reason"], max(REASON_WIDTH_MIN, width - len(when) - 2)),
     ]
-    columns = ["detected", "job", "step", "kind", "hosts", "ranks", "action"]
-    columns += ["seen after", "lost", "reason"]
-    print_table(columns, rows, empty="no incidents")
+    return [
+        f"{when}  job {incident['job_id']} at step {incident['step']}: {what}",
+        *(f"{' ' * len(when)}  {line}" for line in below),
+    ]
 
 
 def checkpoints(context: typer.Context, job: JobFilter = "", as_json: JsonFlag = False) -> None:
     """List checkpoints in the object store.
+
+    Only complete ones can be gone back to. Abandoned ones are complete too, but a restart went
+    back over their step; of spoilt ones a part could not be read.
 
     Example:
       everstep checkpoints --job demo-4f21ac
@@ -118,7 +139,7 @@ def checkpoints(context: typer.Context, job: JobFilter = "", as_json: JsonFlag =
             checkpoint["job_id"],
             checkpoint["step"],
             checkpoint["generation"],
-            checkpoint.get("state", ""),
+            checkpoint.get("unusable_why") or checkpoint.get("state", ""),
             size(checkpoint.get("bytes") or 0),
             checkpoint.get("manifest_uri", ""),
         ]

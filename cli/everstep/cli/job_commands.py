@@ -7,9 +7,19 @@ from typing import Annotated, Any
 import typer
 
 from everstep.cli.options import JobId, JsonFlag, register, register_listing, session_of
-from everstep.cli.output import OUT, clock_time, duration, print_json, print_table, ranges, share
-from everstep.cli.position import with_current_step, with_current_steps
+from everstep.cli.output import (
+    OUT,
+    clock_time,
+    duration,
+    print_json,
+    print_table,
+    ranges,
+    share,
+    short_time,
+)
+from everstep.cli.position import ENDED, with_current_step, with_current_steps
 from everstep.core.errors import NotFoundError, Unavailable
+from everstep.core.system import SystemClock
 
 jobs_app = typer.Typer(
     name="jobs",
@@ -33,6 +43,7 @@ def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(found)
         return
+    now_ms = SystemClock().now_ms()
     rows = [
         [
             job["job_id"],
@@ -40,8 +51,8 @@ def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
             f"{job['step']}/{job['steps']}",
             job["generation"],
             job["world_size"],
-            clock_time(job["submitted_at_ms"]),
-            clock_time(job["ended_at_ms"]),
+            short_time(job["submitted_at_ms"], now_ms=now_ms),
+            short_time(job["ended_at_ms"], now_ms=now_ms),
         ]
         for job in found
     ]
@@ -50,7 +61,7 @@ def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
 
 
 def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> None:
-    """Show one job: placement, recoveries, goodput.
+    """Show one job: hosts, restarts, goodput.
 
     Example:
       everstep jobs show demo-4f21ac
@@ -85,11 +96,18 @@ def stop(context: typer.Context, job_id: JobId) -> None:
     Example:
       everstep jobs stop demo-4f21ac
     """
-    _act(context, job_id, "stop", "stops")
+    with session_of(context).client() as client:
+        phase = client.act(job_id, "stop").get("phase", "stopping")
+    if phase in ENDED:
+        OUT.print(f"job {job_id} has {phase}: there is nothing to stop", markup=False)
+    else:
+        OUT.print(f"job {job_id} stops; follow it with `everstep attach {job_id}`", markup=False)
 
 
 def pause(context: typer.Context, job_id: JobId) -> None:
-    """Let a job finish its step and wait; its hosts stay reserved.
+    """Let a job finish its step and wait.
+
+    Its hosts stay reserved, and keep its snapshots in memory.
 
     Example:
       everstep jobs pause demo-4f21ac
@@ -122,7 +140,10 @@ def restart(
         int, typer.Option("--from-step", min=-1, help="Restore this step; -1: the newest.")
     ] = -1,
 ) -> None:
-    """End all ranks and start them again from a kept step.
+    """Start a job again from a kept step.
+
+    All ranks end at once. `everstep checkpoints` lists the steps that can be gone back to; what was
+    done after that step is abandoned.
 
     Example:
       everstep jobs restart demo-4f21ac --from-step 40

@@ -136,18 +136,27 @@ def phase_line(job: dict[str, Any]) -> str:
 
 def incident_line(incident: dict[str, Any]) -> str:
     """Return an incident in one line."""
+    after = incident_outcome(incident) or "recovering"
+    place = incident_place(incident)
+    return f"incident {incident['kind']} at step {incident['step']} ({place}): {after}"
+
+
+def incident_place(incident: dict[str, Any]) -> str:
+    """Return the hosts and ranks that an incident names."""
     where = f"hosts {', '.join(incident['hosts'])}" if incident["hosts"] else ""
     ranks = f"ranks {ranges(incident['ranks'])}" if incident["ranks"] else ""
-    place = " ".join(part for part in (where, ranks) if part)
+    return " ".join(part for part in (where, ranks) if part)
+
+
+def incident_outcome(incident: dict[str, Any]) -> str:
+    """Return what an incident has cost or led to; "" while that is not known."""
     if incident["recovered_at_ms"]:
-        after = (
-            f"recovered, {duration(incident['lost_ms'])} and {incident['lost_steps']} steps lost"
-        )
-    elif incident["action"] == "FAIL":
-        after = "the job stops: another try would end the same way"
-    else:
-        after = "recovering"
-    return f"incident {incident['kind']} at step {incident['step']} ({place}): {after}"
+        steps = incident["lost_steps"]
+        lost = f"{steps} step{'' if steps == 1 else 's'}"
+        return f"recovered, {duration(incident['lost_ms'])} and {lost} lost"
+    if incident["action"] == "FAIL":
+        return "the job stops: another try would end the same way"
+    return ""
 
 
 def goodput_line(goodput: dict[str, Any]) -> str:

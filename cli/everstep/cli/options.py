@@ -14,6 +14,9 @@ from everstep.local.state import StatePaths
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 JobFilter = Annotated[str, typer.Option("--job", help="Only of this job.")]
+HostName = Annotated[
+    str, typer.Argument(metavar="HOST", help="The host's name; `everstep hosts` lists them.")
+]
 JobId = Annotated[
     str, typer.Argument(metavar="JOB", help="The job's id; `everstep jobs` lists them.")
 ]

@@ -32,6 +32,8 @@ PHASE_STYLES: Final[Mapping[str, str]] = {
     "waiting": "yellow",
     "waiting_for_hosts": "yellow",
     "cordoned": "red",
+    "abandoned": "yellow",
+    "spoilt": "red",
     "failed": "bold red",
     "stopped": "dim",
 }
@@ -68,6 +70,21 @@ def clock_time(at_ms: int | None) -> str:
         return ""
     moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone()
     return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def short_time(at_ms: int | None, *, now_ms: int) -> str:
+    """Return a moment for a listing: the time of day, with the day if it is not today's.
+
+    Args:
+        at_ms: of the moment; None or 0 for none.
+        now_ms: of now, to know what today is.
+    """
+    if not at_ms:
+        return ""
+    moment, now = (datetime.fromtimestamp(ms / 1000, UTC).astimezone() for ms in (at_ms, now_ms))
+    if moment.date() == now.date():
+        return moment.strftime("%H:%M:%S")
+    return moment.strftime("%d %b %H:%M" if moment.year == now.year else "%Y-%m-%d")
 
 
 def duration(milliseconds: float | None) -> str:

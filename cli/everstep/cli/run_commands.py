@@ -8,13 +8,15 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
-from everstep.cli.client import Client
+from everstep.cli.client import Client, is_local_stack
 from everstep.cli.follow import Follower
 from everstep.cli.live import view_for
+from everstep.cli.local_check import check_paths
 from everstep.cli.options import JobId, JsonFlag, register, session_of
 from everstep.cli.output import ERR, OUT, print_json
+from everstep.cli.position import ENDED
 from everstep.core.errors import InvalidInput
-from everstep.core.spec import parse_spec
+from everstep.core.spec import JobSpec, parse_spec
 
 # What a script that calls us can tell apart.
 EXIT_CODES: Final = {"succeeded": 0, "failed": 1, "stopped": 3}
@@ -27,13 +29,20 @@ def run(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Do not wait for the end.")
     ] = False,
-    job_id: Annotated[str, typer.Option("--job-id", help="An id of your own.")] = "",
+    job_id: Annotated[
+        str,
+        typer.Option(
+            "--job-id", help="An id of your own; launched once, however often it is submitted."
+        ),
+    ] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Launch a job and follow it until it ends; exit code 0 means that it succeeded.
+    """Launch a job and follow it until it ends.
 
-    The spec's `cwd`, and its paths, are taken from the directory you are in. Ctrl-C leaves the job
-    running.
+    Exit code 0 means that it succeeded, 1 that it failed, 3 that somebody stopped it.
+
+    The spec's `cwd` is taken from the directory you are in, its other paths from `cwd`. Ctrl-C
+    leaves the job running.
 
     Examples:
       everstep run examples/pretrain.yaml
@@ -41,20 +50,24 @@ def run(
     """
     spec = read_spec(file)
     with session_of(context).client() as client:
-        launched = client.submit(spec, job_id=job_id)
-        new_id = str(launched["job_id"])
-        if detach:
-            if as_json:
-                print_json(launched)
-            else:
-                OUT.print(f"job {new_id} is launched; follow it with `everstep attach {new_id}`")
-            return
-        ERR.print(f"job {new_id} is launched", markup=False)
-        _follow(client, new_id, as_json=as_json)
+        if is_local_stack():
+            check_paths(spec)
+        launched = client.submit(spec.model_dump(mode="json"), job_id=job_id)
+        new_id, ended = str(launched["job_id"]), launched.get("phase") in ENDED
+        if detach and as_json:
+            print_json(launched)
+        elif detach:
+            after = "" if ended else f"; follow it with `everstep attach {new_id}`"
+            OUT.print(f"{_launch_line(launched)}{after}", markup=False)
+        else:
+            ERR.print(_launch_line(launched), markup=False)
+            _follow(client, new_id, as_json=as_json)
 
 
 def attach(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> None:
-    """Follow a job that runs already; exit code as of `run`.
+    """Follow a job that runs already.
+
+    The exit code is that of `run`.
 
     Example:
       everstep attach demo-4f21ac
@@ -63,7 +76,7 @@ def attach(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> 
         _follow(client, job_id, as_json=as_json)
 
 
-def read_spec(file: Path) -> dict[str, Any]:
+def read_spec(file: Path) -> JobSpec:
     """Read and check a job spec; ``cwd`` becomes absolute, seen from where the caller is.
 
     Raises:
@@ -79,14 +92,26 @@ def read_spec(file: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InvalidInput(f"{file} holds no job spec: a mapping with name, entry, layout, steps")
     spec = parse_spec(document)
-    resolved = spec.model_copy(update={"cwd": str(Path(spec.cwd).expanduser().resolve())})
-    return resolved.model_dump(mode="json")
+    return spec.model_copy(update={"cwd": str(Path(spec.cwd).expanduser().resolve())})
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     register(app, run)
     register(app, attach)
+
+
+def _launch_line(launched: dict[str, Any]) -> str:
+    """Say what became of the submission; the same spec under the same id launches nothing new."""
+    job_id, phase = launched["job_id"], launched.get("phase", "launching")
+    if phase in ENDED:
+        return (
+            f"job {job_id} has {phase} already: nothing is launched; take another --job-id, or "
+            "none, to run it again"
+        )
+    if phase != "launching":
+        return f"job {job_id} was launched before and is {phase}"
+    return f"job {job_id} is launched"
 
 
 def _follow(client: Client, job_id: str, *, as_json: bool) -> None:

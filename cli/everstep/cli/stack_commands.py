@@ -1,33 +1,20 @@
-"""``up``, ``down``, ``status``, ``logs``, ``kill`` and ``start``: the stack on this machine."""
+"""``up``, ``down``, ``status`` and ``logs``: the stack on this machine."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from everstep.cli import log_files
+from everstep.cli.client import Client
 from everstep.cli.options import JsonFlag, register, session_of
 from everstep.cli.output import ERR, OUT, print_json, print_table
+from everstep.cli.position import ENDED
 from everstep.cli.progress import UpProgress
-from everstep.core.errors import InvalidInput
-from everstep.core.ids import is_valid_id
+from everstep.core.errors import EverstepError
 from everstep.local import launch
-from everstep.local.state import SERVICES, Stack
-
-kill_app = typer.Typer(
-    name="kill",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Break something on purpose, to see it recover.",
-)
-start_app = typer.Typer(
-    name="start",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Start a host or service that was killed, or a new host.",
-)
-Count = Annotated[int, typer.Option(min=0, max=64)]
+from everstep.local.state import SERVICES, Stack, StatePaths
 
 
 def up(
@@ -38,7 +25,9 @@ def up(
     pods: Annotated[int, typer.Option(min=1, max=16, help="Failure domains of hosts.")] = 2,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start the one-machine stack; already up is fine, and more hosts are added.
+    """Start the one-machine stack.
+
+    If it is up already, it stays as it is and gets the hosts that are still missing.
 
     Examples:
       everstep up
@@ -67,21 +56,31 @@ def down(
         bool, typer.Option("--wipe", help="Also delete all data: databases, checkpoints, logs.")
     ] = False,
 ) -> None:
-    """Take the stack down; what jobs have stored is kept for the next `up`.
+    """Take the stack down.
+
+    What jobs have stored is kept: those that run now go on from their last checkpoint after the
+    next `up`. With --wipe nothing is kept.
 
     Examples:
       everstep down
       everstep down --wipe
     """
-    session = session_of(context)
-    found = launch.down(session.paths, wipe=wipe)
-    OUT.print("the stack is down" if found else "there was no stack to take down")
-    if wipe:
-        OUT.print(f"its data in {session.paths.root} is deleted")
+    paths = session_of(context).paths
+    _warn_of_jobs(paths, wipe=wipe)
+    data = wipe and launch.has_data(paths)
+    found = launch.down(paths, wipe=wipe)
+    if data:
+        OUT.print(
+            f"{'the stack is down, and ' if found else ''}its data in {paths.root} is deleted"
+        )
+    elif found:
+        OUT.print("the stack is down")
+    else:
+        OUT.print(f"no stack runs in {paths.root}: there is nothing to take down")
 
 
 def status(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Show what runs: servers, services, agents, addresses.
+    """Show servers, services, agents, addresses.
 
     Example:
       everstep status --json
@@ -113,7 +112,7 @@ def logs(
     lines: Annotated[int, typer.Option("-n", "--lines", min=1, help="How many last lines.")] = 50,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it grows.")] = False,
 ) -> None:
-    """Print the end of a log; without a name, list the logs.
+    """Print the end of a log, or list the logs.
 
     Examples:
       everstep logs
@@ -130,127 +129,26 @@ def logs(
     log_files.show(path, lines=lines, follow=follow)
 
 
-def kill_host(context: typer.Context, name: str, as_json: JsonFlag = False) -> None:
-    """Lose a whole host at once: agent, ranks and its memory. It stays down.
-
-    Example:
-      everstep kill host h2
-    """
-    done = _order(context, {"command": "kill", "what": "host", "name": name}, timeout_s=60.0)
-    _say(done, as_json, f"host {name} is gone; `everstep start host {name}` brings it back, empty")
-
-
-def kill_agent(context: typer.Context, name: str, as_json: JsonFlag = False) -> None:
-    """Kill only the agent of a host; its ranks go on and a new agent takes over.
-
-    Example:
-      everstep kill agent h2
-    """
-    done = _order(context, {"command": "kill", "what": "agent", "name": name})
-    _say(done, as_json, f"the agent of {name} is killed; it is started again at once")
-
-
-def kill_rank(
-    context: typer.Context,
-    which: Annotated[
-        list[str], typer.Argument(metavar="[JOB] RANK", help="The job, if several run; the rank.")
-    ],
-    as_json: JsonFlag = False,
-) -> None:
-    """Kill one rank's process.
-
-    Examples:
-      everstep kill rank 3
-      everstep kill rank demo-4f21ac 3
-    """
-    *jobs, text = which
-    if len(jobs) > 1 or not text.isdecimal():
-        given = " ".join(which)
-        raise InvalidInput(f"{given!r} names no rank: give a number, or a job and a number")
-    job = jobs[0] if jobs else ""
-    request = {"command": "kill", "what": "rank", "rank": int(text), "job": job}
-    done = _order(context, request)
-    _say(done, as_json, f"rank {text} of job {done['job']} on {done['host']} is killed")
-
-
-def kill_service(
-    context: typer.Context,
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="controller, monitor, checkpoint-registry, host-inventory, nats, postgres or s3."
-        ),
-    ],
-    stay_down: Annotated[bool, typer.Option("--down", help="Do not start it again.")] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Kill a service or server with SIGKILL; it is started again at once.
-
-    Examples:
-      everstep kill service controller
-      everstep kill service nats --down
-    """
-    request = {"command": "kill", "what": "service", "name": name, "down": stay_down}
-    done = _order(context, request)
-    after = (
-        f"`everstep start service {name}` starts it" if stay_down else "it is started again at once"
-    )
-    _say(done, as_json, f"{name} is killed; {after}")
-
-
-def start_host(context: typer.Context, name: str, as_json: JsonFlag = False) -> None:
-    """Start a killed host again, empty, or a new one.
-
-    Example:
-      everstep start host h6
-    """
-    if not is_valid_id(name):
-        raise InvalidInput(f"{name!r} is no host name: letters, digits, '-' and '_', 64 at most")
-    done = _order(context, {"command": "start", "what": "host", "name": name}, timeout_s=120.0)
-    _say(done, as_json, f"host {name} is up{_held_out(context, name)}")
-
-
-def start_service(context: typer.Context, name: str, as_json: JsonFlag = False) -> None:
-    """Start a service that was killed with --down.
-
-    Example:
-      everstep start service controller
-    """
-    done = _order(context, {"command": "start", "what": "service", "name": name}, timeout_s=120.0)
-    _say(done, as_json, f"{name} runs")
-
-
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     for command in (up, down, status, logs):
         register(app, command)
-    for kill in (kill_host, kill_agent, kill_rank, kill_service):
-        register(kill_app, kill, kill.__name__.removeprefix("kill_"))
-    for start in (start_host, start_service):
-        register(start_app, start, start.__name__.removeprefix("start_"))
-    app.add_typer(kill_app)
-    app.add_typer(start_app)
 
 
-def _order(context: typer.Context, request: dict[str, Any], *, timeout_s: float = 30.0) -> Any:
-    return launch.order(session_of(context).paths, request, timeout_s=timeout_s)
-
-
-def _held_out(context: typer.Context, name: str) -> str:
-    """Say so if the inventory still keeps a host from work."""
-    with session_of(context).client() as client:
-        host = next((one for one in client.hosts() if one["host_id"] == name), None)
-    if host is None or host["state"] != "cordoned":
-        return ""
-    why = host.get("cordon_reason") or "unspecified"
-    return f", but cordoned ({why}): `everstep hosts uncordon {name}` lets it be used again"
-
-
-def _say(done: Any, as_json: bool, sentence: str) -> None:
-    if as_json:
-        print_json(done)
-    else:
-        OUT.print(sentence, markup=False)
+def _warn_of_jobs(paths: StatePaths, *, wipe: bool) -> None:
+    """Name the jobs that are cut short; if the controller is away, go on without."""
+    try:
+        stack = launch.running_stack(paths)
+        if stack is None:
+            return
+        with Client({name: stack.url(name) for name in SERVICES}) as client:
+            live = [job["job_id"] for job in client.jobs() if job["phase"] not in ENDED]
+    except EverstepError:
+        return
+    if live:
+        after = "lost with all data" if wipe else "interrupted, and will go on after `everstep up`"
+        names = f"job {live[0]} is" if len(live) == 1 else f"jobs {', '.join(live)} are"
+        ERR.print(f"{names} {after}", markup=False)
 
 
 def _counts(stack: Stack) -> str:

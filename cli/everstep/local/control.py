@@ -35,9 +35,14 @@ def ask(path: Path, request: dict[str, Any], *, timeout_s: float = ANSWER_TIMEOU
             with channel.makefile("rb") as lines:
                 line = lines.readline(LINE_BYTES_MAX)
         except OSError as error:
-            raise Unavailable(f"the supervisor at {path} does not answer: {error}") from error
+            raise Unavailable(
+                f"the supervisor at {path} does not answer ({error.strerror or error}): if it "
+                "stays so, `everstep down` and then `everstep up` start it anew"
+            ) from error
     if not line:
-        raise Unavailable(f"the supervisor at {path} ended before it answered")
+        raise Unavailable(
+            f"the supervisor at {path} ended before it answered: `everstep up` starts it again"
+        )
     answer = json.loads(line)
     if not answer["ok"]:
         raise RefusedError(answer["why"], answer["detail"])

@@ -89,15 +89,23 @@ def require_stack(paths: StatePaths) -> Stack:
 
     Raises:
         NotFoundError: there is none in this directory.
+        Unavailable: there is one, but its supervisor was killed.
     """
-    stack = running_stack(paths)
-    if stack is None:
-        raise NotFoundError("no stack here: run `everstep up`")
+    stack = load_stack(paths)
+    if stack is None or stack.supervisor is None:
+        raise NotFoundError(
+            f"no stack runs in {paths.root}: `everstep up` starts one, --state names another"
+        )
+    if not processes.is_alive(stack.supervisor):
+        raise Unavailable(
+            f"the supervisor of the stack in {paths.root} is dead: `everstep up` starts the stack "
+            "again and its jobs go on, `everstep down` ends what is left of it"
+        )
     return stack
 
 
 def order(paths: StatePaths, request: dict[str, Any], *, timeout_s: float = 60.0) -> Any:
-    """Give the running supervisor an order. Raises NotFoundError, RefusedError, Unavailable."""
+    """Give the running supervisor an order. Raises as ``require_stack`` and ``control.ask``."""
     require_stack(paths)
     return control.ask(paths.socket, request, timeout_s=timeout_s)
 
@@ -139,6 +147,11 @@ def up(
             _stop(paths)
             raise
         return UpResult(stack=require_stack(paths), was_up=False)
+
+
+def has_data(paths: StatePaths) -> bool:
+    """Say whether there is anything that ``down`` with ``wipe`` would delete."""
+    return any((paths.root / name).exists() for name in WIPED)
 
 
 def down(paths: StatePaths, *, wipe: bool) -> bool:

@@ -140,9 +140,20 @@ class StatePaths:
 
 
 def state_paths(directory: str | None) -> StatePaths:
-    """Return the paths of ``directory``, else of ``EVERSTEP_STATE``, else of ``.everstep`` here."""
+    """Return the paths of ``directory``, else of ``EVERSTEP_STATE``, else of ``.everstep`` here.
+
+    Raises:
+        InvalidInput: it, or a directory above it, is a file.
+    """
     chosen = directory or os.environ.get(STATE_VARIABLE) or STATE_DEFAULT
-    return StatePaths(root=Path(chosen).expanduser().resolve())
+    root = Path(chosen).expanduser().resolve()
+    there = next(path for path in (root, *root.parents) if path.exists())
+    if not there.is_dir():
+        raise InvalidInput(
+            f"{there} is a file, but a stack keeps its state in a directory: name one with "
+            f"--state or {STATE_VARIABLE}"
+        )
+    return StatePaths(root=root)
 
 
 def load_stack(paths: StatePaths) -> Stack | None:

@@ -246,8 +246,12 @@ def test_commands_without_a_stack_say_how_to_start_one(tmp_path):
     for command in (["status"], ["jobs"], ["events"], ["kill", "host", "h1"]):
         done = everstep("--state", str(tmp_path / "none"), *command)
         assert (done.returncode, done.stderr) == (
-            1, "error: no stack here: run `everstep up`\n",
-        )  # fmt: skip
+            1,
+            (
+                f"error: no stack runs in {tmp_path / 'none'}: `everstep up` starts one, --state "
+                "names another\n"
+            ),
+        )
 
 
 def test_command_line_imports_only_what_a_plain_installation_has():

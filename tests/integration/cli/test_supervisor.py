@@ -94,7 +94,7 @@ def test_down_leaves_no_process_and_no_memory_but_keeps_data(paths):
     assert not Path(stack.memory_root).exists()
     assert paths.stack_file.exists()
     assert not launch.down(paths, wipe=False)
-    with pytest.raises(NotFoundError, match="no stack here: run `everstep up`"):
+    with pytest.raises(NotFoundError, match=r"no stack runs in .*: `everstep up` starts one"):
         launch.order(paths, {"command": "status"})
 
 

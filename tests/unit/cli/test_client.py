@@ -81,5 +81,5 @@ def test_urls_come_from_the_environment_before_any_stack(monkeypatch, tmp_path):
 def test_urls_without_any_stack_say_how_to_start_one(monkeypatch, tmp_path):
     """The first thing a newcomer sees must tell the next one."""
     monkeypatch.delenv("EVERSTEP_CONTROLLER_URL", raising=False)
-    with pytest.raises(NotFoundError, match="no stack here: run `everstep up`"):
+    with pytest.raises(NotFoundError, match=r"no stack runs in .*: `everstep up` starts one"):
         service_urls(StatePaths(root=tmp_path))

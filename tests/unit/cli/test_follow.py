@@ -111,7 +111,7 @@ def test_incident_is_told_when_it_opens_and_when_it_is_over():
     told = [line for line in out.getvalue().splitlines() if line.startswith("incident")]
     assert told == [
         "incident host_lost at step 4 (hosts h2 ranks 2-3): recovering",
-        "incident host_lost at step 4 (hosts h2 ranks 2-3): recovered, 2.5 s and 1 steps lost",
+        "incident host_lost at step 4 (hosts h2 ranks 2-3): recovered, 2.5 s and 1 step lost",
     ]
 
 

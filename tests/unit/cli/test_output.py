@@ -1,7 +1,8 @@
 import pytest
 
 from everstep.cli.__main__ import sentence
-from everstep.cli.output import duration, ranges, share, size, styled
+from everstep.cli.host_commands import incident_lines
+from everstep.cli.output import duration, ranges, share, short_time, size, styled
 from everstep.core.errors import Unavailable
 
 
@@ -61,3 +62,41 @@ def test_missing_package_is_told_with_how_to_get_it():
 def test_error_without_words_is_told_by_its_name():
     """An empty line helps nobody."""
     assert sentence(Unavailable("")) == "Unavailable"
+
+
+def test_error_of_a_file_is_told_without_its_number():
+    """People know no errno."""
+    error = PermissionError(13, "Permission denied", "/root/x")
+    assert sentence(error) == "cannot use /root/x: Permission denied"
+
+
+def test_incidents_fit_a_screen_of_100_columns():
+    """All of it: what, where, when, why, and what it cost."""
+    reason = "; ".join(["host h2 does not answer probes (no responders after 3 ms)"] * 3)
+    incident = {
+        "job_id": "pretrain-with-a-name-4f21ac", "step": 41_000, "kind": "collective_error",
+        "ranks": [2, 3], "hosts": ["h2"], "action": "REPLACE", "reason": reason,
+        "failed_at_ms": 4_000, "detected_at_ms": 4_400, "recovered_at_ms": 7_160, "lost_ms": 3_160,
+        "lost_steps": 1,
+    }  # fmt: skip
+    lines = incident_lines(incident, now_ms=86_400_000 * 400, width=100)
+    assert [line.strip() for line in lines[:2]] == [
+        (
+            "1970-01-01  job pretrain-with-a-name-4f21ac at step 41000: collective_error on "
+            "hosts h2 ranks 2-3"
+        ),
+        "REPLACE, noticed after 400 ms; recovered, 3.2 s and 1 step lost",
+    ]
+    assert " ".join(line.strip() for line in lines[2:]) == reason
+    assert max(map(len, lines)) <= 100
+    still = {**incident, "recovered_at_ms": None}
+    assert "not recovered yet" in incident_lines(still, now_ms=5_000, width=100)[1]
+
+
+def test_moment_of_today_is_its_time_and_of_another_day_has_the_day():
+    """A listing has no room for what everybody knows."""
+    day_ms, noon_ms = 86_400_000, 86_400_000 * 200 + 43_200_000
+    assert short_time(None, now_ms=noon_ms) == ""
+    assert len(short_time(noon_ms, now_ms=noon_ms + 1_000)) == len("12:00:00")
+    assert short_time(noon_ms - 30 * day_ms, now_ms=noon_ms).startswith("20 Jun ")
+    assert short_time(noon_ms, now_ms=noon_ms + 400 * day_ms) == "1970-07-20"
