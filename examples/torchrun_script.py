@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import torch
@@ -17,16 +18,17 @@ def main() -> None:
     """Fit a line, slowly."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--file", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    file = options.out / f"{os.environ['TORCHELASTIC_RUN_ID']}.pt"  # one file a run
 
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Linear(16, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     first = 0
-    if options.file.exists():
-        saved = torch.load(options.file, weights_only=True)
+    if file.exists():
+        saved = torch.load(file, weights_only=True)
         model.load_state_dict(saved["model"])
         first = saved["step"]
     for step in range(first, options.steps):
@@ -36,7 +38,8 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         if dist.get_rank() == 0 and (step + 1) % SAVE_EVERY_STEPS == 0:
-            torch.save({"model": model.state_dict(), "step": step + 1}, options.file)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            torch.save({"model": model.state_dict(), "step": step + 1}, file)
             print(f"step {step + 1} loss {loss.item():.4f}", flush=True)
     dist.destroy_process_group()
 

@@ -190,6 +190,7 @@ def _recovery_line(recovery: dict[str, Any]) -> str:
         f"replaced by {new}" if new else "",
         f"from step {step} ({sources})" if sources else "",
         *(f"{name} {duration(ms)}" for name, ms in recovery["stages_ms"].items()),
+        recovery.get("remark") or "",
     ]
     return f"generation {recovery['generation']}: {', '.join(part for part in parts if part)}"
 

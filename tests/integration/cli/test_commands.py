@@ -21,7 +21,7 @@ JOB = {
         "replacements": ["h5"], "from_step": -1, "restore_step": 2,
         "sources": {"own_memory": 6, "peer_memory": 2, "object_store": 0}, "begun_at_ms": 5_000,
         "stages_ms": {"fence": 40, "place": 30, "plan": 20, "start": 100, "first_step": 2_000},
-        "running_at_ms": 7_160,
+        "running_at_ms": 7_160, "remark": "h2 stays for want of a spare",
     }],
 }  # fmt: skip
 POINT = {
@@ -182,7 +182,7 @@ def test_jobs_show_tells_placement_recovery_and_goodput(job):
     assert done.returncode == 0, done.stderr
     for part in (
         "pp 2 x dp_shard 2 x tp 2 (8 ranks)", "h4", "6 own_memory, 2 peer_memory",
-        "fence 40 ms", "first_step 2.0 s", "50.0 %",
+        "fence 40 ms", "first_step 2.0 s, h2 stays for want of a spare", "50.0 %",
     ):  # fmt: skip
         assert part in done.stdout
     both = json.loads(everstep("jobs", "show", "tiny-1", "--json").stdout)
