@@ -18,6 +18,7 @@ from everstep.controller.events import (
     JobSucceeded,
     PauseRequested,
 )
+from everstep.controller.policy import Fence, next_actions
 
 MODULE = "everstep.models.pretrain:main"
 SCRIPT = "train.py"
@@ -83,6 +84,15 @@ def test_pause_of_a_script_that_tells_no_steps_is_refused():
     refused = running(SCRIPT, 0).when(PAUSE)
     refused.then_rejected("nothing_to_pause")
     assert f"`everstep jobs stop {JOB}` ends it" in refused.decision.detail
+
+
+@pytest.mark.parametrize(
+    ("entry", "step", "graceful"), [(SCRIPT, 0, False), (SCRIPT, 1, True), (MODULE, 1, True)]
+)
+def test_stop_waits_only_for_ranks_that_can_hear_it(entry, step, graceful):
+    """A script without the SDK is ended at once: nothing would come of waiting a minute."""
+    job = running(entry, step).given(begun(2, "stop", 5)).state
+    assert next_actions(job) == (Fence(generation=2, hosts=("h0", "h1"), graceful=graceful),)
 
 
 def test_script_that_takes_the_sdk_can_be_paused_once_it_has_told_a_step():

@@ -72,8 +72,9 @@ def next_actions(job: Job) -> tuple[Action, ...]:
     actions: list[Action] = []
     winding_down = job.cause in {"pause", "stop"}
     if not job.fenced:
+        graceful = winding_down and not _is_mute(job)
         actions.append(
-            Fence(generation=job.generation, hosts=job.hosts_to_fence, graceful=winding_down)
+            Fence(generation=job.generation, hosts=job.hosts_to_fence, graceful=graceful)
         )
     if winding_down:
         return tuple(actions)
@@ -94,11 +95,9 @@ def next_actions(job: Job) -> tuple[Action, ...]:
 def pause_refusal(job: Job) -> str:
     """Say why the job cannot be paused, or "" if it can.
 
-    A script that takes no part in the step protocol can only be killed: a pause would lose its
-    work and keep its hosts.
+    A mute script can only be killed: a pause would lose its work and keep its hosts.
     """
-    spec = parse_spec_json(job.spec_json)
-    if job.placement is None or job.stepped or not spec.is_script:
+    if job.placement is None or not _is_mute(job):
         return ""
     return (
         f"job {job.job_id!r} runs a script that has reported no step, so a pause would lose its "
@@ -144,3 +143,8 @@ def restart_refusal(job: Job, at_ms: int) -> str:
         f"{recent} recoveries within the last hour reach recovery.restarts_per_hour_max {limit}; "
         "look at the incidents, then launch or restart the job by hand"
     )
+
+
+def _is_mute(job: Job) -> bool:
+    """Whether the job is a script that has told of no step: it hears no request to stop either."""
+    return not job.stepped and parse_spec_json(job.spec_json).is_script
