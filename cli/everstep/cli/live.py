@@ -154,6 +154,8 @@ def incident_outcome(incident: dict[str, Any]) -> str:
         steps = incident["lost_steps"]
         lost = f"{steps} step{'' if steps == 1 else 's'}"
         return f"recovered, {duration(incident['lost_ms'])} and {lost} lost"
+    if incident.get("closed_because"):
+        return f"not recovered: {incident['closed_because']}"
     if incident["action"] == "FAIL":
         return "the job stops: another try would end the same way"
     return ""

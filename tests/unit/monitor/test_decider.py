@@ -17,6 +17,7 @@ from everstep.monitor.events import (
     Action,
     ExitClass,
     GenerationProgressed,
+    IncidentClosed,
     IncidentOpened,
     IncidentRecovered,
     JobMarked,
@@ -93,6 +94,42 @@ def test_run_is_finished_when_the_last_rank_is():
     given.when(ObserveExit(**first)).then(RankEnded(**first))
     given.given(RankEnded(**first)).when(ObserveExit(**second)).then(
         RankEnded(**second), RunFinished(job_id="j", generation=1, step=10, at_ms=101)
+    )
+
+
+def test_run_that_finishes_ends_its_incident():
+    """A host lost after the last step: the recovery has no step left to make, and returns."""
+    first, second = (exit_of(r, 2, ExitClass.FINISHED) for r in (0, 1))
+    given = WATCH.given(*up(1), IncidentOpened(**OPEN), *up(2), RankEnded(**first))
+    given.when(ObserveExit(**second)).then(
+        RankEnded(**second),
+        RunFinished(job_id="j", generation=2, step=10, at_ms=101),
+        IncidentRecovered(
+            incident_id="i1", job_id="j", recovered_at_ms=101, lost_ms=51, lost_steps=0
+        ),
+    )
+
+
+def test_finished_run_has_no_incident_any_more():
+    """Its ranks have all returned: what befalls their hosts is not the run's."""
+    ends = [RankEnded(**exit_of(r, 1, ExitClass.FINISHED)) for r in (0, 1)]
+    done = RunFinished(job_id="j", generation=1, step=10, at_ms=101)
+    WATCH.given(*up(1), *ends, done).when(OpenIncident(**OPEN)).then()
+
+
+def test_incident_of_a_job_that_is_stopped_is_closed():
+    """Nobody waits for its recovery; a job that succeeded all the same has recovered."""
+    given = WATCH.given(*up(1), IncidentOpened(**OPEN))
+    stopped = {"generation": 2, "mark": Mark.ENDED, "at_ms": 90}
+    given.when(MarkJob(job_id="j", cause="stopped", **stopped)).then(
+        IncidentClosed(incident_id="i1", job_id="j", why="the job was stopped", closed_at_ms=90),
+        marked(2, Mark.ENDED, cause="stopped", at_ms=90),
+    )
+    given.when(MarkJob(job_id="j", cause="succeeded", **stopped)).then(
+        IncidentRecovered(
+            incident_id="i1", job_id="j", recovered_at_ms=90, lost_ms=40, lost_steps=0
+        ),
+        marked(2, Mark.ENDED, cause="succeeded", at_ms=90),
     )
 
 

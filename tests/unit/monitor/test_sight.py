@@ -12,6 +12,7 @@ CLEAR = Sight(
     connected=True,
     connected_since_ms=0,
     paused_until_ms=0,
+    unrecorded_ms=0,
     heard_ms=(NOW, NOW, NOW, NOW, NOW),
     silence_ms=3_000,
 )
@@ -48,3 +49,9 @@ def test_most_hosts_silent_at_once_is_blindness_but_two_of_five_are_dead():
     three = replace(CLEAR, heard_ms=(old, old, old, NOW, NOW))
     assert blind_because(NOW, two) == ""
     assert blind_because(NOW, three) == "3 of 5 hosts went silent at once"
+
+
+def test_monitor_that_cannot_store_what_it_sees_is_blind():
+    """Reports that wait for its database may explain what looks like a fault."""
+    assert "stored" in blind_because(NOW, replace(CLEAR, unrecorded_ms=NOW - 5_999))
+    assert blind_because(NOW, replace(CLEAR, unrecorded_ms=NOW - 6_000)) == ""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from everstep.core.errors import Unavailable
+from everstep.core.ports import StoredEvent
 from everstep.core.system import RandomIds
 from everstep.eventstore.memory import MemoryStore
 from everstep.monitor.codec import AGGREGATE, CODEC
@@ -25,14 +29,26 @@ from everstep.service.handler import Handler
 HOSTS = tuple(WatchedHost(host_id=f"h{i}", ranks=(2 * i, 2 * i + 1)) for i in range(3))
 
 
+class Store(MemoryStore):
+    """A store that may be away."""
+
+    away = False
+
+    async def append(self, *arguments: Any, **options: Any) -> list[StoredEvent]:
+        """Append, unless the store is away."""
+        if self.away:
+            raise Unavailable("the database is away")
+        return await super().append(*arguments, **options)
+
+
 class Stage:
     """A watcher, its clock, and hosts that can be dead."""
 
-    def __init__(self, store: MemoryStore | None = None, at_ms: int = 1_000_000) -> None:
+    def __init__(self, store: Store | None = None, at_ms: int = 1_000_000) -> None:
         self.at_ms = at_ms
         self.dead: set[str] = set()
         self.connected = True
-        self.store = store or MemoryStore(clock=self)
+        self.store = store or Store(clock=self)
         handler = Handler(AGGREGATE, self.store, RandomIds())
         self.watcher = Watcher(
             handler, self.probe, lambda: self.connected, self, RandomIds(), Limits()
@@ -247,3 +263,21 @@ async def test_host_that_died_before_the_monitor_began_is_found(stage):
     await stage.tick(5_000)
     (incident,) = await stage.incidents()
     assert (incident.job_id, incident.hosts) == ("", ("spare",))
+
+
+async def test_ends_that_wait_for_the_database_come_before_a_verdict(stage):
+    """Ranks that finished while nothing could be stored have not vanished."""
+    stage.store.away = True
+    with pytest.raises(Unavailable):
+        await stage.watcher.exited(replace(killed(0), exit_class=ExitClass.FINISHED, signal=0))
+    for host in HOSTS:
+        await stage.watcher.saw_ranks("j", 1, host.host_id, frozenset())
+    await stage.tick(5_900)
+    stage.store.away = False
+    await stage.tick(100)
+    for host in HOSTS:
+        for rank in host.ranks:
+            end = replace(killed(rank), host_id=host.host_id, signal=0)
+            await stage.watcher.exited(replace(end, exit_class=ExitClass.FINISHED))
+    await stage.tick(10_000)
+    assert await stage.incidents() == []

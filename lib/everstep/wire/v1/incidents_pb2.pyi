@@ -62,6 +62,18 @@ class IncidentRecovered(_message.Message):
     lost_steps: int
     def __init__(self, incident_id: _Optional[str] = ..., job_id: _Optional[str] = ..., recovered_at_ms: _Optional[int] = ..., lost_ms: _Optional[int] = ..., lost_steps: _Optional[int] = ...) -> None: ...
 
+class IncidentClosed(_message.Message):
+    __slots__ = ("incident_id", "job_id", "why", "closed_at_ms")
+    INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    incident_id: str
+    job_id: str
+    why: str
+    closed_at_ms: int
+    def __init__(self, incident_id: _Optional[str] = ..., job_id: _Optional[str] = ..., why: _Optional[str] = ..., closed_at_ms: _Optional[int] = ...) -> None: ...
+
 class RankEnded(_message.Message):
     __slots__ = ("job_id", "generation", "rank", "host_id", "exit_class", "signal", "error", "detail", "step", "at_ms")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

@@ -18,6 +18,7 @@ CODEC: Final[EventCodec[e.Event]] = EventCodec(
         "rank_ended.v1": e.RankEnded,
         "incident_opened.v1": e.IncidentOpened,
         "incident_recovered.v1": e.IncidentRecovered,
+        "incident_closed.v1": e.IncidentClosed,
         "generation_progressed.v1": e.GenerationProgressed,
         "run_finished.v1": e.RunFinished,
     }

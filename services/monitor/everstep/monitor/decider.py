@@ -24,6 +24,7 @@ from everstep.monitor.events import (
     Event,
     ExitClass,
     GenerationProgressed,
+    IncidentClosed,
     IncidentOpened,
     IncidentRecovered,
     JobMarked,
@@ -72,7 +73,9 @@ def _mark(command: MarkJob, watch: Watch) -> Decision:
         step=command.step,
         at_ms=command.at_ms,
     )
-    return Accepted((marked,))
+    if command.mark is not Mark.ENDED:
+        return Accepted((marked,))
+    return Accepted((*_closed(watch, command), marked))
 
 
 def _exit(command: ObserveExit, watch: Watch) -> Decision:
@@ -103,7 +106,8 @@ def _exit(command: ObserveExit, watch: Watch) -> Decision:
         at_ms=max(e.at_ms for e in finished),
         detail=_uneven(finished),
     )
-    return Accepted((ended, done))
+    # After the last step there is no next one to recover with: returning is as good.
+    return Accepted((ended, done, *_recovered(watch, done.at_ms, resumed_after=done.step)))
 
 
 def _concerns(command: ObserveExit, watch: Watch) -> bool:
@@ -166,7 +170,9 @@ def _progress(command: ObserveProgress, watch: Watch) -> Decision:
 
 def _open(command: OpenIncident, watch: Watch) -> Decision:
     if command.job_id:
-        if _stale(command.generation, watch) or watch.judged_generation >= command.generation:
+        if _stale(command.generation, watch):
+            return NOTHING
+        if command.generation in (watch.judged_generation, watch.finished_generation):
             return NOTHING
     elif watch.open_incidents:
         return NOTHING
@@ -189,6 +195,22 @@ def _open(command: OpenIncident, watch: Watch) -> Decision:
 
 def _stale(generation: int, watch: Watch) -> bool:
     return watch.over or generation != watch.generation
+
+
+def _closed(watch: Watch, ended: MarkJob) -> list[Event]:
+    """End what is still open when a job ends."""
+    if ended.cause == "succeeded":
+        return _recovered(watch, ended.at_ms, resumed_after=None)
+    why = "the job failed" if ended.cause == "failed" else f"the job was {ended.cause}"
+    return [
+        IncidentClosed(
+            incident_id=ref.incident_id,
+            job_id=watch.job_id,
+            why=why,
+            closed_at_ms=ended.at_ms,
+        )
+        for ref in watch.open_incidents
+    ]
 
 
 def _recovered(watch: Watch, at_ms: int, *, resumed_after: int | None) -> list[Event]:

@@ -111,6 +111,16 @@ class IncidentRecovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentClosed:
+    """The job ended before it had recovered: there is nothing to wait for any more."""
+
+    incident_id: str
+    job_id: str
+    why: str
+    closed_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationProgressed:
     """Every host has reported the first step of the generation."""
 
@@ -152,6 +162,7 @@ Event = (
     | RankEnded
     | IncidentOpened
     | IncidentRecovered
+    | IncidentClosed
     | GenerationProgressed
     | RunFinished
 )

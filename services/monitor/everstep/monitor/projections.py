@@ -11,7 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from everstep.core.ports import StoredEvent
 from everstep.monitor.codec import CODEC
-from everstep.monitor.events import IncidentOpened, IncidentRecovered, JobMarked, SourceRefused
+from everstep.monitor.events import (
+    IncidentClosed,
+    IncidentOpened,
+    IncidentRecovered,
+    JobMarked,
+    SourceRefused,
+)
 
 METADATA: Final = MetaData()
 
@@ -33,6 +39,8 @@ INCIDENTS: Final = Table(
     Column("recovered_at_ms", BigInteger),
     Column("lost_ms", BigInteger),
     Column("lost_steps", BigInteger),
+    Column("closed_at_ms", BigInteger),
+    Column("closed_because", Text),
 )
 
 MARKS: Final = Table(
@@ -114,6 +122,12 @@ class MonitorProjection:
                         lost_ms=fact.lost_ms,
                         lost_steps=fact.lost_steps,
                     )
+                )
+            case IncidentClosed():
+                await transaction.execute(
+                    update(INCIDENTS)
+                    .where(INCIDENTS.c.incident_id == fact.incident_id)
+                    .values(closed_at_ms=fact.closed_at_ms, closed_because=fact.why)
                 )
             case SourceRefused():
                 await transaction.execute(

@@ -15,6 +15,7 @@ from everstep.monitor.events import (
     Event,
     ExitClass,
     GenerationProgressed,
+    IncidentClosed,
     IncidentOpened,
     IncidentRecovered,
     JobMarked,
@@ -54,8 +55,9 @@ class Watch:
     ``ended`` and ``refused`` are about the current generation; ``leaving`` are the ends of the one
     that is being paused, ``leaving_generation``. ``stepped`` says that the run has told of a step
     at least once: scripts without the SDK never do. ``judged_generation`` is the newest generation
-    with an incident: there is at most one each. ``user_errors`` are (generation, step, error),
-    ``deaths`` (host, at_ms) of rank deaths within the last hour.
+    with an incident: there is at most one each. ``finished_generation`` is the newest one whose
+    ranks have all returned: what befalls its hosts concerns the run no more. ``user_errors`` are
+    (generation, step, error), ``deaths`` (host, at_ms) of rank deaths within the last hour.
     """
 
     job_id: str = ""
@@ -73,6 +75,7 @@ class Watch:
     refused: frozenset[Source] = frozenset()
     open_incidents: tuple[OpenIncidentRef, ...] = ()
     judged_generation: int = 0
+    finished_generation: int = 0
     user_errors: tuple[tuple[int, int, str], ...] = ()
     deaths: tuple[tuple[str, int], ...] = ()
 
@@ -101,7 +104,7 @@ def evolve(watch: Watch, event: Event) -> Watch:
                 open_incidents=(*watch.open_incidents, ref),
                 judged_generation=max(watch.judged_generation, event.generation),
             )
-        case IncidentRecovered():
+        case IncidentRecovered() | IncidentClosed():
             left = tuple(r for r in watch.open_incidents if r.incident_id != event.incident_id)
             return replace(watch, open_incidents=left)
         case GenerationProgressed():
@@ -109,7 +112,7 @@ def evolve(watch: Watch, event: Event) -> Watch:
         case SourceRefused():
             return replace(watch, refused=watch.refused | {source_of(event)})
         case RunFinished():
-            return watch
+            return replace(watch, finished_generation=event.generation)
         case _:
             assert_never(event)
 

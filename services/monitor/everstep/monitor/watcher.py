@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from everstep.core.errors import EverstepError
+from everstep.core.errors import EverstepError, Unavailable
 from everstep.core.ports import Consumed
 from everstep.core.system import Clock, IdSource
 from everstep.monitor.codec import watch_stream
@@ -30,7 +30,7 @@ from everstep.monitor.events import Action, Event, Mark
 from everstep.monitor.evidence import Gathered
 from everstep.monitor.policy import Limits
 from everstep.monitor.state import Watch
-from everstep.service.handler import Handler
+from everstep.service.handler import Handled, Handler
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +67,7 @@ class Watcher:
         self._ticked_ms = 0
         self._started_ms = 0
         self._paused_until_ms = 0
+        self._unrecorded_ms = 0
         self._blind = "starting"
 
     @property
@@ -82,7 +83,7 @@ class Watcher:
 
     async def mark(self, command: MarkJob, consumed: Consumed | None = None) -> None:
         """Record a mark of the controller and follow its generation."""
-        handled = await self._handler.handle(command, consumed=consumed)
+        handled = await self._record(command, consumed)
         self._take(command.job_id, handled.state)
         if command.mark is Mark.ENDED:
             self._jobs.pop(command.job_id, None)
@@ -90,14 +91,14 @@ class Watcher:
 
     async def refused(self, command: ObserveRefusal) -> None:
         """Take an agent's report of a source that it could not use."""
-        handled = await self._handler.handle(command)
+        handled = await self._record(command)
         self._take(command.job_id, handled.state)
         for _ in handled.events:
             log.warning("job %s: source refused: %s", command.job_id, command.detail)
 
     async def exited(self, command: ObserveExit) -> None:
         """Take an agent's report of a rank's end."""
-        handled = await self._handler.handle(command)
+        handled = await self._record(command)
         gathered = self._take(command.job_id, handled.state)
         if gathered is None or command.generation != gathered.generation:
             return
@@ -170,7 +171,7 @@ class Watcher:
         await self._progressed(job_id, generation, first, now_ms)
 
     async def _progressed(self, job_id: str, generation: int, step: int, now_ms: int) -> None:
-        handled = await self._handler.handle(
+        handled = await self._record(
             ObserveProgress(job_id=job_id, generation=generation, step=step, at_ms=now_ms)
         )
         self._take(job_id, handled.state)
@@ -190,7 +191,7 @@ class Watcher:
     async def returned(self, host_id: str) -> None:
         """End the incident of an idle host that is back in service."""
         self.heard(host_id)
-        await self._handler.handle(CloseHostIncident(host_id=host_id, at_ms=self._clock.now_ms()))
+        await self._record(CloseHostIncident(host_id=host_id, at_ms=self._clock.now_ms()))
 
     async def watch(self) -> None:
         """Judge what shows itself by absence, for ever."""
@@ -220,6 +221,7 @@ class Watcher:
             connected=connected,
             connected_since_ms=self._connected_since_ms,
             paused_until_ms=self._paused_until_ms,
+            unrecorded_ms=self._unrecorded_ms,
             heard_ms=tuple(self._fleet.values()),
             silence_ms=self._limits.silence_ms,
         )
@@ -231,6 +233,16 @@ class Watcher:
                     gathered.reset_hearing(now_ms)
                 self._fleet = dict.fromkeys(self._fleet, now_ms)
         self._blind = blind
+
+    async def _record(
+        self, command: Command, consumed: Consumed | None = None
+    ) -> Handled[Watch, Event]:
+        """Decide and store; what cannot be stored blinds us for a while. Raises Unavailable."""
+        try:
+            return await self._handler.handle(command, consumed=consumed)
+        except Unavailable:
+            self._unrecorded_ms = self._clock.now_ms()
+            raise
 
     def _take(self, job_id: str, watch: Watch) -> Gathered | None:
         if watch.over or not watch.job_id:
@@ -283,7 +295,7 @@ class Watcher:
 
     async def _open(self, job_id: str, gathered: Gathered, verdict: Verdict) -> None:
         now_ms = self._clock.now_ms()
-        handled = await self._handler.handle(
+        handled = await self._record(
             OpenIncident(
                 incident_id=self._ids.new_id("i"),
                 job_id=job_id,
@@ -318,7 +330,7 @@ class Watcher:
             self.heard(host_id)
             return
         self.forget_host(host_id)
-        await self._handler.handle(
+        await self._record(
             OpenIncident(
                 incident_id=self._ids.new_id("i"),
                 job_id="",

@@ -19,17 +19,24 @@ RECONNECT_GRACE_MS: Final = 3_000
 START_GRACE_MS: Final = 6_000
 PAUSE_MS: Final = 1_000
 PAUSE_GRACE_MS: Final = 2_000  # heartbeats that queued up meanwhile have been read by then
+# While its database is away, reports wait on the bus and are tried again every 5 s at the latest
+# (bus/durable.py): what happened meanwhile is known only when they have come through.
+RECORD_GRACE_MS: Final = 6_000
 FLEET_MIN: Final = 3  # of fewer hosts, "most are silent" says nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What the monitor knows of itself; times on its own clock, ``*_since_ms`` 0 for never."""
+    """What the monitor knows of itself; times on its own clock, 0 for never.
+
+    ``unrecorded_ms`` is when it last could not store what it saw.
+    """
 
     started_ms: int
     connected: bool
     connected_since_ms: int
     paused_until_ms: int
+    unrecorded_ms: int
     heard_ms: Sequence[int]
     silence_ms: int
 
@@ -44,6 +51,8 @@ def blind_because(now_ms: int, sight: Sight) -> str:
         return "the bus has only just come back"
     if now_ms - sight.paused_until_ms < PAUSE_GRACE_MS:
         return "this process was paused"
+    if now_ms - sight.unrecorded_ms < RECORD_GRACE_MS:
+        return "what was seen could not be stored: reports may still be waiting"
     silent = sum(1 for heard in sight.heard_ms if now_ms - heard > sight.silence_ms)
     if len(sight.heard_ms) >= FLEET_MIN and 2 * silent > len(sight.heard_ms):
         return f"{silent} of {len(sight.heard_ms)} hosts went silent at once"
