@@ -87,5 +87,9 @@ class MemoryCatalog:
         """Return the jobs that have a checkpoint which is not deleted."""
         return sorted({c.job_id for c in self._alive()})
 
+    def every(self) -> list[Checkpoint]:
+        """Return all that ever were, for whoever checks the registry from outside."""
+        return list(self._checkpoints.values())
+
     def _alive(self) -> list[Checkpoint]:
         return [c for c in self._checkpoints.values() if not c.deleted]

@@ -1,0 +1,212 @@
+"""A host's agent: joins, beats its heart, answers commands, tells what its ranks do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from google.protobuf.message import Message as ProtoMessage
+
+from everstep.core.errors import EverstepError
+from everstep.service.commands import host_subject, send_command
+from everstep.sim.answers import Answers
+from everstep.sim.carrying import Carrier
+from everstep.sim.host import Host, HostRun
+from everstep.sim.process import Process
+from everstep.wire.v1 import agents_pb2 as wire
+from everstep.wire.v1.common_pb2 import CommandReply, HeldSnapshot
+from everstep.wire.v1.hosts_pb2 import JoinHost
+
+if TYPE_CHECKING:
+    from everstep.sim.network import Endpoint
+
+Q = TypeVar("Q", bound=ProtoMessage)
+
+# As in everstep.agent: membership, reports, commands, upload.
+HEARTBEAT_S: Final = 1.0
+JOIN_S: Final = 10.0
+JOIN_RETRY_S: Final = 0.5
+REPORT_RETRY_S: Final = 0.5
+REQUEST_S_MAX: Final = 2.0
+
+
+class Agent:
+    """One life of an agent process."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        host.boots += 1
+        self.epoch = f"epoch-{host.host_id}-{host.boots}"
+        self.process = Process(f"agent:{host.host_id}")
+        self.endpoint: Endpoint = host.world.network.endpoint(f"agent:{host.host_id}")
+        self._reports = asyncio.Event()
+        self.carrier = Carrier(self)
+
+    def start(self) -> None:
+        """Begin, and take up what an earlier agent left."""
+        host = self.host
+        host.agent = self
+        for work in (self._join(), self._beat(), Answers(self).serve(), self._report()):
+            self.process.run(work)
+        self._take_exits()
+        for run in host.runs.values():
+            self.process.run(self.carrier.replicate(run))
+            run.replicate.set()
+        for durable in host.uploads:
+            self.process.run(self.carrier.upload(durable))
+
+    def kill(self) -> None:
+        """End the agent alone; ranks and memory stay."""
+        self.process.kill()
+        self.endpoint.kill()
+        self.host.agent = None
+
+    def see(self, what: str, run: HostRun, rank: int = -1) -> None:
+        """Take note of something that the ranks did."""
+        match what:
+            case "step":
+                self._step(run)
+            case "upload":
+                assert run.durable is not None
+                self.host.uploads.append(run.durable)
+                self.process.run(self.carrier.upload(run.durable))
+            case "exits":
+                self._take_exits()
+            case "echo":
+                self._add(self._echo(run, rank))
+            case _:
+                raise AssertionError(what)
+
+    # What it tells.
+
+    async def _join(self) -> None:
+        host, joined = self.host, False
+        while True:
+            command = JoinHost(
+                host_id=host.host_id,
+                pod=host.pod,
+                power=host.pod,
+                chips=host.chips,
+                address=host.host_id,
+                peer_port=1,
+                agent_epoch=self.epoch,
+                at_ms=host.world.clock.now_ms(),
+            )
+            try:
+                reply = await send_command(
+                    self.endpoint, "host_inventory", command, CommandReply, timeout_s=REQUEST_S_MAX
+                )
+                joined = reply.outcome.accepted
+            except EverstepError:
+                pass
+            await asyncio.sleep(JOIN_S if joined else JOIN_RETRY_S)
+
+    async def _beat(self) -> None:
+        sequence = 0
+        while True:
+            sequence += 1
+            message = wire.Heartbeat(
+                host_id=self.host.host_id,
+                agent_epoch=self.epoch,
+                sequence=sequence,
+                at_ms=self.host.world.clock.now_ms(),
+                jobs=self.running(),
+            )
+            await self._publish("heartbeat", message)
+            await asyncio.sleep(HEARTBEAT_S)
+
+    def running(self) -> list[wire.RunningJob]:
+        """Return the jobs that have live ranks here."""
+        return [
+            wire.RunningJob(
+                job_id=job_id,
+                generation=run.training.generation,
+                ranks=sorted(run.alive),
+                last_step=run.last_step,
+            )
+            for job_id, run in sorted(self.host.runs.items())
+            if run.alive
+        ]
+
+    def _step(self, run: HostRun) -> None:
+        host, training = self.host, run.training
+        now_ms = host.world.clock.now_ms()
+        message = wire.StepMetrics(
+            host_id=host.host_id,
+            job_id=training.job_id,
+            generation=training.generation,
+            at_ms=now_ms,
+            ranks=[
+                wire.RankStep(
+                    rank=rank,
+                    step=run.last_step,
+                    step_time_ms=training.pace.step_s * 1e3,
+                    loss=1.0 / run.last_step,
+                    grad_norm=1.0,
+                    tokens=1_000,
+                    health="ok",
+                    completed_at_ms=now_ms,
+                    first=run.last_step == max(training.restore_step, 0) + 1,
+                )
+                for rank in run.ranks
+            ],
+            held=self.held(training.job_id),
+        )
+        host.told.append(message)
+        del host.told[:-1_024]
+        self.process.run(self._publish("metrics", message))
+
+    def held(self, job_id: str) -> list[HeldSnapshot]:
+        """Return what lies in the host's memory of a job."""
+        return [
+            HeldSnapshot(rank=copy.rank, step=copy.step, own=own, generation=copy.generation)
+            for copy, own in self.host.memory.held(job_id)
+        ]
+
+    async def _publish(self, what: str, message: ProtoMessage) -> None:
+        subject = host_subject(self.host.host_id, what)
+        await self.endpoint.publish(subject, message.SerializeToString())
+
+    def _echo(self, run: HostRun, rank: int) -> wire.RankReport:
+        return wire.RankReport(
+            host_id=self.host.host_id,
+            job_id=run.training.job_id,
+            generation=run.training.generation,
+            rank=rank,
+            kind=wire.COLLECTIVE_ERROR,
+            exit_class=wire.COLLECTIVE,
+            error=f"collective failed: {run.training.broken}",
+            step=run.last_step,
+            at_ms=self.host.world.clock.now_ms(),
+        )
+
+    def _take_exits(self) -> None:
+        for report in self.host.exits:
+            self._add(report)
+        self.host.exits.clear()
+
+    def _add(self, report: wire.RankReport) -> None:
+        report.agent_epoch = self.epoch
+        kind = wire.ReportKind.Name(report.kind).lower()
+        report.report_id = (
+            f"{report.host_id}.{report.job_id}.{report.generation}.{report.rank}.{kind}"
+        )
+        self.host.reports.append(report)
+        self._reports.set()
+
+    async def _report(self) -> None:
+        subject = host_subject(self.host.host_id, "report")
+        reports = self.host.reports
+        while True:
+            while reports:
+                report = reports[0]
+                try:
+                    await self.endpoint.publish_durable(
+                        subject, report.SerializeToString(), message_id=report.report_id
+                    )
+                except EverstepError:
+                    await asyncio.sleep(REPORT_RETRY_S)
+                    continue
+                reports.pop(0)
+            self._reports.clear()
+            await self._reports.wait()

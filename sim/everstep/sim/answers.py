@@ -1,0 +1,169 @@
+"""What an agent answers; the rules are those of ``everstep.agent.commands``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from google.protobuf.message import Message as ProtoMessage
+
+from everstep.core.placement import HostPlacement
+from everstep.core.ports import Message
+from everstep.service.commands import host_subject
+from everstep.sim.host import HostRun
+from everstep.wire.v1 import agents_pb2 as wire
+from everstep.wire.v1.common_pb2 import CommandReply, Outcome
+
+if TYPE_CHECKING:
+    from everstep.sim.agent import Agent
+
+Q = TypeVar("Q", bound=ProtoMessage)
+
+STOP_S_MAX: Final = 60.0  # as everstep.agent.supervisor
+ACCEPTED: Final = Outcome(accepted=True)
+
+
+def refused(why: str, detail: str) -> Outcome:
+    """Return a refusal."""
+    return Outcome(why=why, detail=detail)
+
+
+class Answers:
+    """One agent's command answers."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._host = agent.host
+        self._ports = 20_000
+
+    async def serve(self) -> None:
+        """Begin to answer."""
+        for name, kind, answer in (
+            ("start", wire.StartRanks, self._on_start),
+            ("stop", wire.StopRanks, self._on_stop),
+            ("save", wire.SaveRanks, self._on_save),
+            ("probe", wire.ProbeHost, self._on_probe),
+            ("steps", wire.TellSteps, self._on_steps),
+        ):
+            await self._answer(name, kind, answer)
+
+    async def _answer(
+        self, name: str, kind: type[Q], answer: Callable[[Any], Awaitable[ProtoMessage]]
+    ) -> None:
+        async def reply(message: Message) -> bytes:
+            return (await answer(kind.FromString(message.data))).SerializeToString()
+
+        await self._agent.endpoint.serve(host_subject(self._host.host_id, f"cmd.{name}"), reply)
+
+    def _stale(self, job_id: str, generation: int) -> Outcome | None:
+        run = self._host.runs.get(job_id)
+        lowest = max(
+            self._host.memory.fences.get(job_id, 0), run.training.generation if run else -1
+        )
+        if generation >= lowest:
+            return None
+        return refused("stale_generation", f"{self._host.host_id} is at {lowest}, got {generation}")
+
+    async def _on_start(self, command: wire.StartRanks) -> CommandReply:
+        host, job_id = self._host, command.job_id
+        stale = self._stale(job_id, command.generation)
+        if stale is not None:
+            return CommandReply(outcome=stale)
+        for other, run in list(host.runs.items()):
+            below = command.generation if other == job_id else run.training.generation + 1
+            if run.alive and run.training.generation < below:
+                self._fence(other, below)
+        running = host.runs.get(job_id)
+        if running is None or running.training.generation < command.generation:
+            mine = [one for one in command.placement.hosts if one.host_id == host.host_id]
+            if not mine or len(mine[0].ranks) > host.chips:
+                return CommandReply(outcome=refused("too_many_ranks", "does not fit"))
+            host.memory.fences[job_id] = command.generation
+            host.begin(
+                command,
+                HostPlacement(
+                    host_id=host.host_id,
+                    ranks=tuple(mine[0].ranks),
+                    replica_host_id=mine[0].replica_host_id,
+                ),
+            )
+            self._agent.process.run(self._agent.carrier.replicate(host.runs[job_id]))
+        return CommandReply(outcome=ACCEPTED)
+
+    def _fence(self, job_id: str, below: int) -> None:
+        """Raise the fence and end what runs below it."""
+        host = self._host
+        host.memory.fences[job_id] = max(below, host.memory.fences.get(job_id, 0))
+        run = host.runs.get(job_id)
+        if run is not None and run.training.generation < below:
+            run.kill()
+            host.uploads = [
+                one
+                for one in host.uploads
+                if one.job_id != job_id or one.generation >= below or one.stored
+            ]
+
+    async def _on_stop(self, command: wire.StopRanks) -> wire.StopRanksReply:
+        host, job_id, generation = self._host, command.job_id, command.generation
+        stale = self._stale(job_id, generation)
+        retired = host.memory.retired.get(job_id, -1)
+        if command.forget and retired >= generation:
+            stale = None
+        elif stale is None:
+            run = host.runs.get(job_id)
+            if command.graceful and run is not None and run.training.generation <= generation:
+                run.training.stop_asked = True
+                await self._let_go(run)
+            self._fence(job_id, generation + 1 if command.forget else generation)
+            if command.forget:
+                host.memory.retired[job_id] = generation
+                host.memory.forget(job_id)
+        if stale is not None:
+            return wire.StopRanksReply(outcome=stale, host_id=host.host_id)
+        self._ports += 1
+        return wire.StopRanksReply(
+            outcome=ACCEPTED,
+            host_id=host.host_id,
+            held=self._agent.held(job_id),
+            rendezvous_port=self._ports,
+            address=host.host_id,
+        )
+
+    async def _let_go(self, run: HostRun) -> None:
+        """Wait until the ranks have left and their last checkpoint is stored, or kill them."""
+        try:
+            async with asyncio.timeout(STOP_S_MAX):
+                await run.gone.wait()
+                await self._agent.carrier.drained(run.training.job_id)
+        except TimeoutError:
+            run.kill()
+
+    async def _on_save(self, command: wire.SaveRanks) -> CommandReply:
+        stale = self._stale(command.job_id, command.generation)
+        run = self._host.runs.get(command.job_id)
+        if stale is not None:
+            return CommandReply(outcome=stale)
+        if run is None or run.training.generation != command.generation or not run.alive:
+            return CommandReply(outcome=refused("not_running", "does not run here"))
+        run.training.save_asked = True
+        return CommandReply(outcome=ACCEPTED)
+
+    async def _on_probe(self, command: wire.ProbeHost) -> wire.ProbeHostReply:
+        return wire.ProbeHostReply(
+            outcome=ACCEPTED,
+            host_id=self._host.host_id,
+            nonce=command.nonce,
+            agent_epoch=self._agent.epoch,
+            jobs=self._agent.running(),
+            fork_server_warm=True,
+        )
+
+    async def _on_steps(self, command: wire.TellSteps) -> wire.TellStepsReply:
+        told = [
+            message
+            for message in self._host.told
+            if message.job_id == command.job_id
+            and any(rank.step > command.after_step for rank in message.ranks)
+        ]
+        return wire.TellStepsReply(outcome=ACCEPTED, metrics=told)

@@ -1,0 +1,123 @@
+"""What must hold after every event, and at the end.
+
+After each append the folds of the services' streams are brought up to date and looked at; at the
+end, when all faults are over and everything is repaired, every job must have ended well and every
+incident must be closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from everstep.checkpoint_registry.codec import HISTORIES
+from everstep.checkpoint_registry.events import RestoreLaidOut
+from everstep.controller.codec import AGGREGATE as JOBS
+from everstep.controller.state import TERMINAL, Job, Phase
+from everstep.core.ports import StoredEvent
+from everstep.host_inventory.codec import FLEET
+from everstep.host_inventory.state import Fleet
+from everstep.monitor.codec import AGGREGATE as WATCHES
+from everstep.monitor.state import Watch
+from everstep.service.handler import Aggregate
+from everstep.sim.services import WATCH_PREFIX
+from everstep.sim.world import World
+
+
+class Invariants:
+    """Looks at a world from outside; ``broken`` names what does not hold."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.broken: list[str] = []
+        self.fleet = Fleet()
+        self.jobs: dict[str, Job] = {}
+        self.watches: dict[str, Watch] = {}
+        for name, look in (
+            ("host_inventory", self._inventory),
+            ("controller", self._controller),
+            ("monitor", self._monitor),
+            ("checkpoint_registry", self._registry),
+        ):
+            world.backing.databases[name].on_append.append(look)
+
+    def _fail(self, text: str) -> None:
+        self.broken.append(f"{self._world.now_ms} ms: {text}")
+
+    def _inventory(self, events: Sequence[StoredEvent]) -> None:
+        for event in events:
+            self.fleet = _next(FLEET, self.fleet, event)
+        holders: dict[str, str] = {}
+        for job in self.fleet.jobs.values():
+            if not job.held or job.placement is None:
+                continue
+            for host_id in job.placement.host_ids:
+                if host_id in holders:
+                    self._fail(f"{host_id} is in {holders[host_id]} and in {job.job_id}")
+                holders[host_id] = job.job_id
+
+    def _controller(self, events: Sequence[StoredEvent]) -> None:
+        for event in events:
+            before = self.jobs.get(event.stream, Job())
+            job = _next(JOBS, before, event)
+            if before.phase in TERMINAL and job.generation != before.generation:
+                self._check_reopened(before, job)
+            if job.generation < before.generation:
+                self._fail(f"{event.stream} went from generation {before.generation} back")
+            self.jobs[event.stream] = job
+
+    def _check_reopened(self, before: Job, job: Job) -> None:
+        if job.cause != "restart":
+            self._fail(f"{job.job_id} was {before.phase} and began again for {job.cause}")
+
+    def _monitor(self, events: Sequence[StoredEvent]) -> None:
+        for event in events:
+            if event.stream.startswith(WATCH_PREFIX):
+                before = self.watches.get(event.stream, Watch())
+                self.watches[event.stream] = _next(WATCHES, before, event)
+
+    def _registry(self, events: Sequence[StoredEvent]) -> None:
+        for event in events:
+            if event.type.partition(".")[0] != "restore_laid_out":
+                continue
+            plan = HISTORIES.codec.decode(event.type, event.data)
+            assert isinstance(plan, RestoreLaidOut)
+            self._check_plan(plan)
+
+    def _check_plan(self, plan: RestoreLaidOut) -> None:
+        """No plan names a checkpoint that was never complete."""
+        if not plan.shards:
+            return
+        known = self._world.backing.catalog.every()
+        found = [
+            one
+            for one in known
+            if (one.job_id, one.step, one.generation)
+            == (plan.job_id, plan.step, plan.shards_generation)
+        ]
+        if not found or not found[0].manifest_uri:
+            self._fail(
+                f"{plan.job_id} generation {plan.generation} was planned from the incomplete "
+                f"checkpoint of step {plan.step}, generation {plan.shards_generation}"
+            )
+
+    def at_end(self) -> list[str]:
+        """Return what is wrong when everything should be well again."""
+        wrong = [*self._world.failures, *self.broken]
+        wrong += [
+            f"{job.job_id} ended as {job.phase} at generation {job.generation}"
+            for job in self.jobs.values()
+            if job.phase is not Phase.SUCCEEDED
+        ]
+        for stream, watch in self.watches.items():
+            if watch.open_incidents:
+                ids = [one.incident_id for one in watch.open_incidents]
+                wrong.append(f"{stream}: incidents that never ended: {ids}")
+            if not watch.over:
+                wrong.append(f"{stream}: the monitor still watches")
+        held = [job.job_id for job in self.fleet.jobs.values() if job.held]
+        return [*wrong, *(f"{job_id} still holds hosts" for job_id in held)]
+
+
+def _next(aggregate: Aggregate[Any, Any, Any], state: Any, event: StoredEvent) -> Any:
+    return aggregate.evolve(state, aggregate.codec.decode(event.type, event.data))

@@ -1,0 +1,89 @@
+"""What lies in a host's memory: snapshots of its own ranks, and replicas kept for a peer.
+
+The rules are the worker's (``everstep.memory``, ``everstep.train.snapshots``,
+``everstep.agent.store``): two slots a rank, the newest is never overwritten, what is newer than a
+restored step is dropped, nothing of an older generation than the fence is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+SLOTS: Final = 2
+
+Key = tuple[str, int, bool]  # job, rank, own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """One snapshot. ``state`` names the training state, bit for bit; ``sound`` its checksum."""
+
+    rank: int
+    step: int
+    generation: int
+    state: str
+    sound: bool = True
+
+
+@dataclass(slots=True)
+class HostMemory:
+    """All jobs' slots and fences of one host; gone with its power."""
+
+    fences: dict[str, int] = field(default_factory=dict)
+    retired: dict[str, int] = field(default_factory=dict)
+    slots: dict[Key, list[Copy]] = field(default_factory=dict)
+
+    def write(self, job_id: str, copy: Copy, *, own: bool, generation: int) -> bool:
+        """Put a copy over the older slot; says whether the fence lets ``generation`` do it.
+
+        ``generation`` is the one that runs now; the copy keeps the one that wrote it.
+        """
+        if generation < self.fences.get(job_id, 0):
+            return False
+        there = self.slots.setdefault((job_id, copy.rank, own), [])
+        kept = [one for one in there if one.step != copy.step]
+        kept.sort(key=lambda one: (one.generation, one.step))
+        self.slots[job_id, copy.rank, own] = [*kept[-(SLOTS - 1) :], copy]
+        return True
+
+    def find(self, job_id: str, rank: int, step: int, *, own: bool | None = None) -> Copy | None:
+        """Return a copy of a rank's step; own before replica when ``own`` is not given."""
+        for kind in (True, False) if own is None else (own,):
+            for copy in self.slots.get((job_id, rank, kind), []):
+                if copy.step == step:
+                    return copy
+        return None
+
+    def newest(self, job_id: str, rank: int) -> Copy | None:
+        """Return a rank's newest own copy."""
+        there = self.slots.get((job_id, rank, True), [])
+        return max(there, key=lambda copy: (copy.generation, copy.step), default=None)
+
+    def held(self, job_id: str) -> list[tuple[Copy, bool]]:
+        """Return every copy of a job, and whether it is the rank's own; sorted."""
+        return sorted(
+            (
+                (copy, own)
+                for (job, _, own), copies in self.slots.items()
+                if job == job_id
+                for copy in copies
+            ),
+            key=lambda item: (item[0].rank, item[0].step, item[1]),
+        )
+
+    def forget_after(self, job_id: str, step: int) -> None:
+        """Drop what is newer than the step that a generation goes on from."""
+        for key in [key for key in self.slots if key[0] == job_id]:
+            self.slots[key] = [copy for copy in self.slots[key] if copy.step <= step]
+
+    def forget(self, job_id: str) -> None:
+        """Drop a job."""
+        for key in [key for key in self.slots if key[0] == job_id]:
+            del self.slots[key]
+
+    def spoil(self, key: Key, step: int) -> None:
+        """Let a copy go bad."""
+        self.slots[key] = [
+            replace(copy, sound=False) if copy.step == step else copy for copy in self.slots[key]
+        ]
