@@ -281,3 +281,15 @@ async def test_ends_that_wait_for_the_database_come_before_a_verdict(stage):
             await stage.watcher.exited(replace(end, exit_class=ExitClass.FINISHED))
     await stage.tick(10_000)
     assert await stage.incidents() == []
+
+
+async def test_idle_host_whose_incident_could_not_be_stored_is_found_again(stage):
+    """A database that is away for a moment must not hide a dead spare for good."""
+    stage.watcher.heard("spare")
+    stage.dead.add("spare")
+    stage.store.away = True
+    await stage.tick(4_000)
+    stage.store.away = False
+    await stage.tick(12_000)
+    (incident,) = await stage.incidents()
+    assert incident.hosts == ("spare",)

@@ -329,7 +329,6 @@ class Watcher:
         if answer is Probe.ANSWERED or self._blind:
             self.heard(host_id)
             return
-        self.forget_host(host_id)
         await self._record(
             OpenIncident(
                 incident_id=self._ids.new_id("i"),
@@ -344,3 +343,4 @@ class Watcher:
                 detected_at_ms=now_ms,
             )
         )
+        self.forget_host(host_id)  # only now: what could not be stored is found once more
