@@ -9,11 +9,11 @@ ARGS   ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check tests bench proto lock clean
+.PHONY: help setup demo test test-containers check tests bench proto lock clean
 
 help:  ## show this list
 	@echo "usage: make TARGET"
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 19
 
 setup:  ## create .venv and install everything (the other targets do this by themselves)
 	@bash scripts/setup.sh
@@ -31,6 +31,9 @@ check: setup  ## lint, format, types, import rules, wire code, architecture and 
 
 test: check  ## check, then contract, integration and end-to-end tests on real servers (20 min)
 	$(BIN)/pytest -q $(wildcard tests/contract tests/sim tests/integration tests/e2e)
+
+test-containers: setup  ## docker-compose.yml and PostgreSQL in containers (Docker engine, Compose 2.24; 10 min)
+	$(BIN)/pytest -q tests/containers
 
 bench: setup  ## print figures as JSON, also kept in benchmarks/results/; NAME=recovery runs one
 	@bash scripts/bench.sh $(NAME)
