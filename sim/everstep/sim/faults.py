@@ -172,9 +172,27 @@ async def pause(world: World, random: Random) -> None:
 
 
 async def restart(world: World, random: Random) -> None:
-    """A person restarts the job from its newest state."""
+    """A person restarts the job, from its newest state or from an older checkpoint."""
     job_id = random.choice(sorted(world.launched))
-    await world.order(jobs_pb2.RestartJob(job_id=job_id, from_step=-1, at_ms=world.clock.now_ms()))
+    complete = await world.backing.catalog.complete(job_id)
+    steps = [-1, *sorted({facts.step for facts in complete})]
+    await world.order(
+        jobs_pb2.RestartJob(
+            job_id=job_id, from_step=random.choice(steps), at_ms=world.clock.now_ms()
+        )
+    )
+
+
+async def twin_service(world: World, random: Random) -> None:
+    """Run a second instance of a service for a while."""
+    name = random.choice(SERVICES)
+    twin = world.twin(name)
+    world.note(name, "a second instance starts")
+    twin.start()
+    await asyncio.sleep(random.choice((2.0, 15.0, 60.0)))
+    world.note(name, "the second instance is killed")
+    if twin.up:
+        twin.kill()
 
 
 async def save(world: World, random: Random) -> None:
@@ -199,6 +217,7 @@ KINDS: Final[dict[str, Strike]] = {
     "kill_host": kill_host,
     "kill_agent": kill_agent,
     "kill_service": kill_service,
+    "twin_service": twin_service,
     "restart_bus": restart_bus,
     "cut_agent": cut_agent,
     "objects_away": objects_away,

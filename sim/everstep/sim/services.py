@@ -74,8 +74,12 @@ class Backing:
 class Service:
     """One service, which may be killed and started again."""
 
-    def __init__(self, name: str, network: Network, backing: Backing, seeds: Seeds) -> None:
+    def __init__(
+        self, name: str, network: Network, backing: Backing, seeds: Seeds, *, instance: str = ""
+    ) -> None:
+        """``instance`` tells a second one from the first."""
         self.name = name
+        self._instance = f"{name}{instance}"
         self._network = network
         self._backing = backing
         self._seeds = seeds
@@ -98,9 +102,9 @@ class Service:
         """Start a fresh process."""
         assert self._process is None, f"{self.name} runs already"
         self._starts += 1
-        process = self._process = Process(f"{self.name}-{self._starts}")
+        process = self._process = Process(f"{self._instance}-{self._starts}")
         endpoint = self._endpoint = self._network.endpoint(process.name)
-        ids = SeededIds(self._seeds.of("ids", self.name, self._starts))
+        ids = SeededIds(self._seeds.of("ids", self._instance, self._starts))
         shell = Shell(self.name, self._backing.clock, ids)
         shell.store = Handle(self._backing.databases[self.name], process)
         shell.bus = endpoint

@@ -27,6 +27,7 @@ from everstep.sim.process import install, unowned
 from everstep.sim.seeds import Seeds
 from everstep.sim.services import SERVICES, Backing, Service
 from everstep.sim.training import Pace, Training
+from everstep.sim.truth import Truth
 from everstep.wire.v1 import jobs_pb2
 from everstep.wire.v1.common_pb2 import OBJECT_STORE, OWN_MEMORY, CommandReply, RestoreSource
 
@@ -130,6 +131,8 @@ class World:
         self.trainings: dict[tuple[str, int], Training] = {}
         self.launched: list[str] = []
         self.failures: list[str] = []  # of the world's own tasks: bugs
+        self.truth = Truth(self)
+        self._twins = 0
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._make_hosts(fleet or Fleet())
         self.network.on_drop(self._dropped)
@@ -189,6 +192,7 @@ class World:
     def power_off(self, host_id: str) -> None:
         """Lose a machine."""
         self.note(host_id, "power off")
+        self.truth.before_loss(self.hosts[host_id])
         self.hosts[host_id].power_off()
 
     def training(self, job_id: str, generation: int, spec: JobSpec, restore_step: int) -> Training:
@@ -259,6 +263,11 @@ class World:
 
     # What is seen.
 
+    def twin(self, name: str) -> Service:
+        """Return a second instance of a service, not started yet."""
+        self._twins += 1
+        return Service(name, self.network, self.backing, self.seeds, instance=f"-twin{self._twins}")
+
     def _make_hosts(self, fleet: Fleet) -> None:
         for pod in range(fleet.pods):
             for number in range(fleet.hosts_per_pod):
@@ -272,26 +281,12 @@ class World:
                 )
 
     def _began(self, training: Training) -> None:
-        states = set(training.ready.values())
-        if len(states) != 1:
-            self.failures.append(
-                f"{self.now_ms} ms: {training.job_id} generation {training.generation} mixes "
-                f"{len(states)} states at step {training.restore_step}: {training.ready}"
-            )
+        self.truth.began(training)
         name = f"{training.job_id}/{training.generation}"
-        self.note(name, f"begins at step {training.step} with {min(states)}")
+        self.note(name, f"begins at step {training.step} with {training.state}")
 
     def _committed(self, training: Training) -> None:
-        newer = [
-            generation
-            for (job_id, generation), other in self.trainings.items()
-            if job_id == training.job_id and generation > training.generation and other.ready
-        ]
-        if newer:
-            self.failures.append(
-                f"{self.now_ms} ms: {training.job_id} generation {training.generation} stepped "
-                f"while {newer} was up"
-            )
+        self.truth.committed(training)
         self.note(f"{training.job_id}/{training.generation}", f"step {training.step}")
 
     def _stored(self, service: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.spec import spec
 from tests.unit.controller.facts import (
     FENCED_2,
@@ -309,6 +311,23 @@ def test_refusal_by_another_service_fails_the_job_with_its_words():
             detail="needs 4 chips, there are 2",
             at_ms=3,
         )
+    )
+
+
+def test_restart_from_a_step_that_is_gone_goes_on_from_the_newest():
+    """A person's wish that cannot be fulfilled must not cost the run; the reason is told."""
+    restarted = (*RUNNING, replace(begun(2, "restart"), from_step=30))
+    refused = RecordRefused(job_id=JOB, generation=2, why="no_such_step", detail="gone", at_ms=5)
+    JOBS.given(*restarted).when(refused).then(
+        replace(
+            begun(3, "restart"),
+            at_ms=5,
+            remark="step 30 cannot be restored, going on from the newest: gone",
+        )
+    )
+    newest = replace(refused, generation=3, why="no_source")
+    JOBS.given(*restarted, begun(3, "restart")).when(newest).then(
+        JobFailed(job_id=JOB, generation=3, why="no_source", detail="gone", at_ms=5)
     )
 
 

@@ -72,7 +72,7 @@ class JobSubmitted(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., spec_json: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class GenerationBegun(_message.Message):
-    __slots__ = ("job_id", "generation", "cause", "incident_id", "lost_hosts", "from_step", "at_ms", "unsound_hosts")
+    __slots__ = ("job_id", "generation", "cause", "incident_id", "lost_hosts", "from_step", "at_ms", "unsound_hosts", "remark")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,7 @@ class GenerationBegun(_message.Message):
     FROM_STEP_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     UNSOUND_HOSTS_FIELD_NUMBER: _ClassVar[int]
+    REMARK_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     cause: str
@@ -89,7 +90,8 @@ class GenerationBegun(_message.Message):
     from_step: int
     at_ms: int
     unsound_hosts: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., cause: _Optional[str] = ..., incident_id: _Optional[str] = ..., lost_hosts: _Optional[_Iterable[str]] = ..., from_step: _Optional[int] = ..., at_ms: _Optional[int] = ..., unsound_hosts: _Optional[_Iterable[str]] = ...) -> None: ...
+    remark: str
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., cause: _Optional[str] = ..., incident_id: _Optional[str] = ..., lost_hosts: _Optional[_Iterable[str]] = ..., from_step: _Optional[int] = ..., at_ms: _Optional[int] = ..., unsound_hosts: _Optional[_Iterable[str]] = ..., remark: _Optional[str] = ...) -> None: ...
 
 class HostsFenced(_message.Message):
     __slots__ = ("job_id", "generation", "hosts", "unreachable", "at_ms")

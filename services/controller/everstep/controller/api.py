@@ -92,8 +92,9 @@ def routes(runner: Runner, store: PostgresStore, clock: Clock, ids: IdSource) ->
     @router.post("/{job_id}/restart", status_code=202)
     async def restart(job_id: str, body: RestartRequest) -> Accepted202:
         """End all ranks and go on from a step that can be restored."""
-        if body.from_step >= 0:
-            await _check_step(runner, job_id, body.from_step)
+        refusal = await runner.step_refusal(job_id, body.from_step)
+        if refusal:
+            raise InvalidInput(refusal)
         return await act(RestartJob(job_id=job_id, from_step=body.from_step, at_ms=clock.now_ms()))
 
     @router.post("/{job_id}/stop", status_code=202)
@@ -122,16 +123,6 @@ def routes(runner: Runner, store: PostgresStore, clock: Clock, ids: IdSource) ->
         return Accepted202(job_id=job_id, phase=job.phase.value, generation=job.generation)
 
     return router
-
-
-async def _check_step(runner: Runner, job_id: str, step: int) -> None:
-    """Refuse a step that nothing is kept of, while the run still goes on undisturbed."""
-    steps = await runner.restorable_steps(job_id)
-    if step not in steps:
-        known = ", ".join(str(s) for s in steps) or "none"
-        raise InvalidInput(
-            f"job {job_id!r} has no complete checkpoint of step {step}; complete ones: {known}"
-        )
 
 
 def _refused(rejected: Rejected) -> Exception:

@@ -9,7 +9,7 @@ recovery.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import assert_never
+from typing import Final, assert_never
 
 from everstep.controller import policy
 from everstep.controller.commands import (
@@ -70,6 +70,9 @@ RunCommand = (
     | RecordFinished
 )
 NOTHING: Accepted[Event] = Accepted()
+
+# The registry's codes for: that step is not there, or not whole any more.
+NO_SUCH_STEP: Final = frozenset({"no_such_step", "no_source"})
 
 
 def decide(command: Command, job: Job) -> Decision:
@@ -193,7 +196,7 @@ def _by_the_run(command: RunCommand, job: Job) -> Decision:
             lost = tuple(h for h in command.hosts if h not in job.lost_hosts)
             return Accepted((_without(job, lost, command.at_ms),)) if lost else NOTHING
         case RecordRefused():
-            return Accepted((_failed(job, command.why, command.detail, command.at_ms),))
+            return Accepted((_refused(command, job),))
         case RecordProgress():
             coming_up = job.phase in COMING_UP and job.placed
             first_word = job.phase is Phase.RUNNING and not job.stepped and command.step > 0
@@ -230,6 +233,15 @@ def _recover(command: RecoverJob, job: Job) -> Decision:
     return Accepted(
         (_again(job, lost, command.at_ms, why=why, incident=command.incident_id, unsound=unsound),)
     )
+
+
+def _refused(command: RecordRefused, job: Job) -> Event:
+    """End the job, unless only a person's wish cannot be fulfilled: that must not cost the run."""
+    if job.from_step < 0 or command.why not in NO_SUCH_STEP:
+        return _failed(job, command.why, command.detail, command.at_ms)
+    begun = _next(job, job.cause, command.at_ms)
+    remark = f"step {job.from_step} cannot be restored, going on from the newest: {command.detail}"
+    return replace(begun, lost_hosts=job.lost_hosts, remark=remark)
 
 
 def _fenced(command: RecordFenced, job: Job) -> Decision:

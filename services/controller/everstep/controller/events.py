@@ -26,7 +26,8 @@ class GenerationBegun:
     """From here on everything of an older generation is fenced off.
 
     ``cause`` is launch, recovery, restart, resume, pause or stop; ``from_step`` -1 means newest.
-    ``lost_hosts`` must not serve on; ``unsound_hosts`` had better not, if spares allow.
+    ``lost_hosts`` must not serve on; ``unsound_hosts`` had better not, if spares allow. ``remark``
+    says which wish the generation does not fulfil, e.g. a step that is not there.
     """
 
     job_id: str
@@ -37,6 +38,7 @@ class GenerationBegun:
     from_step: int = -1
     at_ms: int = 0
     unsound_hosts: tuple[str, ...] = ()
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

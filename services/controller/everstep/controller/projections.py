@@ -133,6 +133,7 @@ def _begun(fact: e.GenerationBegun) -> dict[str, Any]:
         "unreachable": [],
         "from_step": fact.from_step,
         "begun_at_ms": fact.at_ms,
+        "remark": fact.remark,
     }
 
 
@@ -147,8 +148,7 @@ def _generation_changes(fact: e.Event) -> dict[str, Any]:
             changes = {
                 "placed_at_ms": fact.at_ms,
                 "replacements": list(fact.replacements),
-                "remark": fact.remark,
-            }
+            } | ({"remark": fact.remark} if fact.remark else {})
         case e.HostsShort():
             changes = {"short_at_ms": fact.at_ms}
         case e.RestoreDecided():
@@ -171,9 +171,10 @@ def _generation_changes(fact: e.Event) -> dict[str, Any]:
 def _job_changes(fact: e.Event) -> dict[str, Any]:
     match fact:
         case e.GenerationBegun():
-            return {"generation": fact.generation, "missing": 0, "detail": ""}
+            return {"generation": fact.generation, "missing": 0, "detail": fact.remark}
         case e.PlacementDecided():
-            return {"placement": asdict(fact.placement), "missing": 0, "detail": fact.remark}
+            detail = {"detail": fact.remark} if fact.remark else {}
+            return {"placement": asdict(fact.placement), "missing": 0, **detail}
         case e.HostsShort():
             return {"missing": fact.missing}
         case e.RestoreDecided():

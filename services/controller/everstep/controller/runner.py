@@ -98,9 +98,18 @@ class Runner:
         if job.placement is not None:
             await self._outside.save(job.job_id, job.generation, job.placement.host_ids)
 
-    async def restorable_steps(self, job_id: str) -> tuple[int, ...]:
-        """Return the steps of the job's complete checkpoints. Raises Unavailable."""
-        return await self._outside.restorable_steps(job_id)
+    async def step_refusal(self, job_id: str, step: int) -> str:
+        """Say why a job cannot go back to ``step``, while the run still goes on undisturbed.
+
+        "" if it can, or if the newest (-1) is wanted. Raises Unavailable.
+        """
+        if step < 0:
+            return ""
+        steps = await self._outside.restorable_steps(job_id)
+        if step in steps:
+            return ""
+        known = ", ".join(str(s) for s in steps) or "none"
+        return f"job {job_id!r} has no complete checkpoint of step {step}; complete ones: {known}"
 
     async def close(self) -> None:
         """Stop driving; what is unfinished is carried on by the next controller."""

@@ -67,13 +67,18 @@ async def wire_controller(shell: Shell, runner: Runner, live_job_ids: Iterable[s
 
 def _serve(runner: Runner, kind: type[Any]) -> Callable[[Any], Awaitable[ProtoMessage]]:
     async def reply(message: ProtoMessage) -> ProtoMessage:
-        handled = await runner.apply(from_wire(message, kind))
+        command = from_wire(message, kind)
+        if isinstance(command, RestartJob):
+            refusal = await runner.step_refusal(command.job_id, command.from_step)
+            if refusal:
+                return CommandReply(outcome=Outcome(why="no_such_step", detail=refusal))
+        handled = await runner.apply(command)
         if handled.rejected is None:
             if kind is SaveCheckpoint:
                 await runner.save(handled.state)
             return CommandReply(outcome=Outcome(accepted=True))
-        refusal = handled.rejected
-        return CommandReply(outcome=Outcome(why=refusal.why, detail=refusal.detail))
+        why, detail = handled.rejected.why, handled.rejected.detail
+        return CommandReply(outcome=Outcome(why=why, detail=detail))
 
     return reply
 

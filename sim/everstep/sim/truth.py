@@ -1,0 +1,88 @@
+"""What the training really did, and whether it may: no service knows this, and none can bend it.
+
+Every training state has a name that follows from its whole past (``Training.state``), so the world
+knows the one history that counts: the newest generation's, behind the step that it went on from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from everstep.sim.training import Training
+
+if TYPE_CHECKING:
+    from everstep.sim.host import Host, HostRun
+    from everstep.sim.world import World
+
+
+class Truth:
+    """The history of every job, and what breaks its rules (into ``World.failures``)."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._histories: dict[str, dict[int, str]] = {}  # job -> step -> state
+        self._newest: dict[str, int] = {}
+
+    def _fail(self, training: Training, text: str) -> None:
+        self._world.failures.append(
+            f"{self._world.now_ms} ms: {training.job_id} generation {training.generation} {text}"
+        )
+
+    def began(self, training: Training) -> None:
+        """All ranks have loaded: one state, of this history."""
+        states = sorted(set(training.ready.values()))
+        if len(states) != 1:
+            self._fail(training, f"mixes states {states} at step {training.restore_step}")
+        if training.generation < self._newest.get(training.job_id, 0):
+            self._fail(training, f"began after {self._newest[training.job_id]}")
+        self._newest[training.job_id] = training.generation
+        history = self._histories.setdefault(training.job_id, {})
+        wanted = history.get(training.step) if training.step else "fresh"
+        if states[0] != wanted:
+            self._fail(training, f"began at step {training.step} with a state of another history")
+        for step in [step for step in history if step > training.step]:
+            del history[step]
+
+    def committed(self, training: Training) -> None:
+        """A step is done: only the newest generation may."""
+        newest = self._newest[training.job_id]
+        if training.generation != newest:
+            self._fail(training, f"stepped while {newest} was up")
+            return
+        self._histories[training.job_id][training.step] = training.state
+
+    def before_loss(self, host: Host) -> None:
+        """A machine is about to be lost: the others must still have a common step in memory.
+
+        The two-slot rule promises it as soon as one snapshot of the generation has been replicated
+        everywhere, unless replication was given up or a copy went bad.
+        """
+        for run in host.runs.values():
+            training = run.training
+            others = [other for other in training.runs.values() if other.host is not host]
+            everybody = [*others, run]
+            settled = all(
+                one.host.on and one.replicated_step > training.restore_step for one in everybody
+            )
+            if not training.stepping or not settled or self._spoilt(training):
+                continue
+            if any(one.replication_off for one in everybody):
+                continue
+            if not self._common_steps(training, others):
+                self._fail(training, f"has no common step in memory once {host.host_id} is lost")
+
+    def _spoilt(self, training: Training) -> bool:
+        return any(
+            not copy.sound
+            for host in self._world.hosts.values()
+            for copy, _ in host.memory.held(training.job_id)
+        )
+
+    def _common_steps(self, training: Training, runs: list[HostRun]) -> set[int]:
+        history = self._histories[training.job_id]
+        found: dict[int, set[int]] = {rank: set() for rank in range(training.world_size)}
+        for run in runs:
+            for copy, _ in run.host.memory.held(training.job_id):
+                if history.get(copy.step) == copy.state:
+                    found[copy.rank].add(copy.step)
+        return set.intersection(*found.values())
