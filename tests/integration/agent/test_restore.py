@@ -17,6 +17,9 @@ from tests.integration.agent.harness import (
 from tests.integration.agent.test_lifecycle import digest_after
 from tests.waiting import until
 
+from everstep.agent import restore
+from everstep.agent.runs import SourceKind
+from everstep.core.errors import Unavailable
 from everstep.memory.reader import SlotReader
 from everstep.memory.slot import VALID_OFFSET, read_preamble
 from everstep.service.commands import host_subject, request
@@ -197,6 +200,71 @@ async def test_object_store_brings_a_rank_back_without_any_memory(two):
     await until(lambda: plane.reported(RANK_EXITED, 2))
     last = await until(lambda: len(plane.shards) == 2 and plane.shards[1])
     assert digest_after(report.step + 3) in await plane.objects.get(last.shards[0].uri)
+
+
+def away(objects, times):
+    """Let the object store not answer ``times`` downloads."""
+    left, answering = [times], objects.chunks
+
+    async def chunks(key, *, chunk_bytes):
+        if left[0]:
+            left[0] -= 1
+            raise Unavailable("the object store is away")
+        async for chunk in answering(key, chunk_bytes=chunk_bytes):
+            yield chunk
+
+    objects.chunks = chunks
+
+
+async def uploaded(plane, hosts):
+    """Run generation 1 until a checkpoint is stored, then fence at 2; returns the report."""
+    await start_all(plane, placed(hosts[:1], 1), 1, spec_json())
+    await plane.step_reached(1, 2)
+    await plane.ask("h1", SaveRanks(job_id=harness.JOB, generation=1), CommandReply)
+    report = await until(lambda: plane.shards and plane.shards[0])
+    await plane.stop("h1", 2)
+    return report
+
+
+def on_second(hosts):
+    """A placement of rank 0 on the second host, which has never held it."""
+    placement = placed(hosts[1:], 1)
+    placement.hosts[0].ranks[:] = [0]
+    placement.hosts[0].replica_host_id = ""
+    return placement
+
+
+async def test_object_store_that_is_away_for_a_moment_is_waited_for(two):
+    """It does not answer, which says nothing against the object: nobody is to distrust it."""
+    plane, hosts = two
+    report = await uploaded(plane, hosts)
+    away(plane.objects, 2)
+    restores = [RankRestore(rank=0, sources=[stored(report.shards[0])])]
+    await start_all(
+        plane, on_second(hosts), 2, spec_json(), restore_step=report.step, restores=restores
+    )
+    [ready] = await until(lambda: plane.reported(RANK_READY, 2))
+    assert (ready.source_kind, ready.restored_step) == ("object_store", report.step)
+    assert "away" in ready.restore_problems[0]
+    assert list(ready.refused_sources) == []
+
+
+async def test_object_store_that_stays_away_fails_the_start_and_nothing_is_refused(
+    two, monkeypatch
+):
+    """The next try may find it there; an outage must not use checkpoints up."""
+    monkeypatch.setitem(restore.PATIENCE_S, SourceKind.OBJECT_STORE, 0.3)
+    plane, hosts = two
+    report = await uploaded(plane, hosts)
+    away(plane.objects, 1_000)
+    restores = [RankRestore(rank=0, sources=[stored(report.shards[0])])]
+    await start_all(
+        plane, on_second(hosts), 2, spec_json(), restore_step=report.step, restores=restores
+    )
+    [failed] = await until(lambda: plane.reported(START_FAILED, 2))
+    assert failed.exit_class == RESTORE_FAILED
+    assert "away" in failed.restore_problems[0]
+    assert list(failed.refused_sources) == []
 
 
 async def test_copy_of_another_history_is_not_taken_for_the_plans(two):

@@ -3,6 +3,7 @@
 The sources of the plan are tried in order, and nothing is believed that does not fit its checksums:
 a copy that lies only costs the time to read it. Every refusal is kept as a sentence that names the
 tensor, what was expected and what came, because the next question is always which copy was bad.
+Only what was read and is wrong, or is not there, is refused for good; a store that is away is not.
 
 The same step is restored once for a generation, whoever asks: ``cmd.restore`` ahead of a start and
 the start itself share one task.
@@ -25,7 +26,13 @@ import xxhash
 from everstep.agent.peer_protocol import PeerConnection
 from everstep.agent.runs import Answer, RankRestore, Refused, Source, SourceKind
 from everstep.agent.store import HostMemory, invalidate
-from everstep.core.errors import CorruptData, EverstepError, NotFoundError, RefusedError
+from everstep.core.errors import (
+    CorruptData,
+    EverstepError,
+    NotFoundError,
+    RefusedError,
+    Unavailable,
+)
 from everstep.core.ports import ObjectStore
 from everstep.memory import layout
 from everstep.memory.reader import verify_slot
@@ -34,6 +41,16 @@ from everstep.memory.receive import SlotReceiver
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+# A source that does not answer is not bad: it is asked again for a while. A peer's agent that was
+# killed is back in 2 s; a peer that is gone is the monitor's to find, and our failure is its sign.
+# An object store may be all there is: other ranks wait for the collective timeout, two minutes.
+PATIENCE_S: Final = {
+    SourceKind.OWN_MEMORY: 2.0,
+    SourceKind.PEER_MEMORY: 2.0,
+    SourceKind.OBJECT_STORE: 60.0,
+}
+RETRY_S_MIN: Final = 0.25
+RETRY_S_MAX: Final = 5.0
 CHUNK_BYTES: Final = 4 << 20  # large against a request's overhead, small against the host's memory
 
 
@@ -77,30 +94,44 @@ class Restorer:
             del self._tasks[key]
 
     async def _restore(self, attempt: _Attempt, plan: RankRestore) -> Answer:
-        problems: list[str] = []
+        loop = asyncio.get_running_loop()
+        began_s, pause_s = loop.time(), RETRY_S_MIN
+        problems: dict[Source, str] = {}
         refused: list[Refused] = []
-        for source in plan.sources:
-            try:
-                slot = await self._load(attempt, source)
-            except (EverstepError, OSError) as error:
-                problems.append(f"rank {attempt.rank} step {attempt.step} {_name(source)}: {error}")
-                refused.append(_refused(attempt.step, source, problems[-1]))
-                log.warning("restore source refused: %s", problems[-1])
-                continue
-            return Answer(
-                kind="slot_ready",
-                step=attempt.step,
-                slot=slot,
-                source_kind=source.kind.lower(),
-                problems=tuple(problems),
-                refused=tuple(refused),
-            )
-        if not plan.sources:
-            problems.append(f"rank {attempt.rank} step {attempt.step}: the plan has no source")
+        left = list(plan.sources)
+        while left:
+            away: list[Source] = []
+            for source in left:
+                try:
+                    slot = await self._load(attempt, source)
+                except (EverstepError, OSError) as error:
+                    what = f"rank {attempt.rank} step {attempt.step} {_name(source)}: {error}"
+                    if problems.get(source) != what:
+                        log.warning("restore source not usable: %s", what)
+                    problems[source] = what
+                    if isinstance(error, Unavailable):
+                        away.append(source)
+                    elif isinstance(error, (CorruptData, NotFoundError)):
+                        refused.append(_refused(attempt.step, source, what))
+                    continue
+                return Answer(
+                    kind="slot_ready",
+                    step=attempt.step,
+                    slot=slot,
+                    source_kind=source.kind.lower(),
+                    problems=tuple(problems.values()),
+                    refused=tuple(refused),
+                )
+            waited_s = loop.time() - began_s
+            left = [source for source in away if waited_s < PATIENCE_S[source.kind]]
+            if left:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_S_MAX)
+        nothing = f"rank {attempt.rank} step {attempt.step}: the plan has no source"
         return Answer(
             kind="restore_failed",
             step=attempt.step,
-            problems=tuple(problems),
+            problems=tuple(problems.values()) or (nothing,),
             refused=tuple(refused),
         )
 
