@@ -12,18 +12,26 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from everstep.core.errors import Unavailable
 from everstep.core.placement import HostPlacement
 from everstep.core.spec import parse_spec_json
 from everstep.sim.memory import Copy, HostMemory
 from everstep.sim.training import FRESH, Training, snapshot_of
 from everstep.wire.v1 import agents_pb2 as wire
-from everstep.wire.v1.common_pb2 import RankRestore
+from everstep.wire.v1.common_pb2 import (
+    OBJECT_STORE,
+    OWN_MEMORY,
+    PEER_MEMORY,
+    RankRestore,
+    RestoreSource,
+)
 
 if TYPE_CHECKING:
     from everstep.sim.agent import Agent
     from everstep.sim.world import World
 
-REMEMBERED_MAX: Final = 1_024  # step messages; as everstep.agent.steps
+# As everstep.agent.restore.
+PATIENCE_S: Final = {OWN_MEMORY: 2.0, PEER_MEMORY: 2.0, OBJECT_STORE: 60.0}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -230,31 +238,44 @@ class Host:
         """Take the first source that works, as ``everstep.agent.restore`` does."""
         if step == FRESH:
             return
-        training, rank, refused = run.training, restore.rank, []
-        for source in restore.sources:
-            await asyncio.sleep(training.pace.load_s * (0.5 + self.random.random()))
-            if rank not in run.alive:
-                return
-            copy = await self.world.read(self, training.job_id, rank, step, source)
-            if rank not in run.alive:
-                return
-            if copy is None or not copy.sound:
-                where = source.host_id or source.uri
-                refused.append(
-                    wire.RefusedSource(
-                        step=step,
-                        kind=source.kind,
-                        host_id=source.host_id or self.host_id,
-                        uri=source.uri,
-                        detail=f"{where}: {'absent' if copy is None else 'bad checksum'}",
-                    )
-                )
-                continue
-            self._loaded(run, copy, refused)
-            await self._time_out(run, rank)
-            return
-        run.end(rank, wire.RESTORE_FAILED, error=f"no source of step {step} could be used")
+        training, rank = run.training, restore.rank
+        refused: list[wire.RefusedSource] = []
+        loop = asyncio.get_running_loop()
+        began_s, left = loop.time(), list(restore.sources)
+        while left:
+            away = []
+            for source in left:
+                await asyncio.sleep(training.pace.load_s * (0.5 + self.random.random()))
+                if rank not in run.alive:
+                    return
+                try:
+                    copy = await self.world.read(self, training.job_id, rank, step, source)
+                except Unavailable:
+                    away.append(source)
+                    continue
+                if rank not in run.alive:
+                    return
+                if copy is not None and copy.sound:
+                    self._loaded(run, copy, refused)
+                    await self._time_out(run, rank)
+                    return
+                refused.append(self._refused(step, source, absent=copy is None))
+            waited_s = loop.time() - began_s
+            left = [one for one in away if waited_s < PATIENCE_S[one.kind]]
+            await asyncio.sleep(1.0 if left else 0.0)
+        self._tell(run, rank, wire.START_FAILED, step, refused)
+        run.end(rank, wire.RESTORE_FAILED, error=f"no source of step {step} could be loaded")
         training.break_up(f"rank {rank} could not be restored")
+
+    def _refused(self, step: int, source: RestoreSource, *, absent: bool) -> wire.RefusedSource:
+        where = source.host_id or source.uri
+        return wire.RefusedSource(
+            step=step,
+            kind=source.kind,
+            host_id=source.host_id or self.host_id,
+            uri=source.uri,
+            detail=f"{where}: {'absent' if absent else 'bad checksum'}",
+        )
 
     def _loaded(self, run: HostRun, copy: Copy, refused: list[wire.RefusedSource]) -> None:
         training = run.training
@@ -264,22 +285,33 @@ class Host:
         run.held_step = run.last_step = copy.step
         run.replicate.set()
         if refused:
-            self.tell_ready(run, copy, refused)
+            self._tell(run, copy.rank, wire.RANK_READY, copy.step, refused)
         training.restored(copy.rank, copy.state)
 
-    def tell_ready(self, run: HostRun, copy: Copy, refused: list[wire.RefusedSource]) -> None:
-        """Report that a rank is up although some of its sources could not be used."""
-        report = wire.RankReport(
-            host_id=self.host_id,
-            job_id=run.training.job_id,
-            generation=run.training.generation,
-            rank=copy.rank,
-            kind=wire.RANK_READY,
-            restored_step=copy.step,
-            refused_sources=refused,
-            at_ms=self.world.clock.now_ms(),
+    def _tell(
+        self,
+        run: HostRun,
+        rank: int,
+        kind: wire.ReportKind,
+        step: int,
+        refused: list[wire.RefusedSource],
+    ) -> None:
+        """Report how a rank's restore went, and which of its sources could not be used."""
+        failed = kind == wire.START_FAILED
+        self.exits.append(
+            wire.RankReport(
+                host_id=self.host_id,
+                job_id=run.training.job_id,
+                generation=run.training.generation,
+                rank=rank,
+                kind=kind,
+                exit_class=wire.RESTORE_FAILED if failed else wire.EXIT_CLASS_UNSPECIFIED,
+                error=f"no source of step {step} could be loaded" if failed else "",
+                restored_step=step,
+                refused_sources=refused,
+                at_ms=self.world.clock.now_ms(),
+            )
         )
-        self.exits.append(report)
         self.tell_agent("exits", run)
 
     async def _time_out(self, run: HostRun, rank: int) -> None:

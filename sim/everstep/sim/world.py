@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from everstep.core.errors import EverstepError, Unavailable
+from everstep.core.errors import NotFoundError, Unavailable
 from everstep.core.ports import ObjectInfo, StoredEvent
 from everstep.core.spec import JobSpec
 from everstep.objectstore.memory import MemoryObjects
@@ -216,21 +216,22 @@ class World:
     async def read(
         self, host: Host, job_id: str, rank: int, step: int, source: RestoreSource
     ) -> Copy | None:
-        """Return what a rank finds at a source of its restore plan."""
+        """Return what a rank finds at a source of its restore plan. Raises Unavailable."""
         if source.kind == OWN_MEMORY:
             return host.memory.find(job_id, rank, step, own=True)
         if source.kind == OBJECT_STORE:
             return await self._download(rank, step, source)
         holder = self.hosts[source.host_id]
-        if holder.agent is None or not (host.data_link and holder.data_link):
-            return None
+        here = holder is host
+        if not here and (holder.agent is None or not (host.data_link and holder.data_link)):
+            raise Unavailable(f"{holder.host_id} does not answer")
         copy = holder.memory.find(job_id, rank, step)
         return copy if copy is None or copy.generation == source.generation else None
 
     async def _download(self, rank: int, step: int, source: RestoreSource) -> Copy | None:
         try:
             data = await self.objects.get(source.uri)
-        except EverstepError:
+        except NotFoundError:
             return None
         state, _, stored_rank = data.decode().partition(" ")
         sound = stored_rank == str(rank)
