@@ -15,6 +15,7 @@ from everstep.cli import (
     fault_commands,
     host_commands,
     job_commands,
+    plan_command,
     run_commands,
     stack_commands,
 )
@@ -98,5 +99,6 @@ for module in (
     fault_commands,
     data_commands,
     demo_command,
+    plan_command,
 ):
     module.add_to(app)

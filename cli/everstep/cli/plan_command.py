@@ -1,0 +1,257 @@
+"""``plan``: what failures will cost a run, how often to save, and how many spares to have.
+
+The options of the inputs are made from the planner's own table, so that a new input is an option,
+can be swept and stands in the report without an edit here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from everstep.cli.options import JsonFlag, help_of
+from everstep.cli.output import ERR, OUT, print_json, print_table
+from everstep.core.errors import InvalidInput, NotFoundError
+from everstep.planner import monte_carlo
+from everstep.planner.inputs import PARAMETERS, PRESETS, Inputs, as_text, changed, option
+from everstep.planner.plan import Plan, SpareChoice, make_plan, spare_choices
+from everstep.planner.summary import Simulated, Table, plan_json, sweep_json, sweep_table, tables
+from everstep.planner.sweep import Axis, Sweep, parse_axes, run_sweep
+
+RUNS_MIN: Final = 2  # one run has no confidence interval
+RUNS_MAX: Final = 100_000
+FOLDER: Final = Path("everstep-plan")
+PRESET: Final = "mission"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for besides the inputs."""
+
+    preset: str
+    runs: int
+    seed: int
+    out: Path | None
+    as_json: bool
+
+
+def plan(
+    *,
+    preset: str = PRESET,
+    simulate: int = 0,
+    seed: int = 0,
+    sweep: list[str] | None = None,
+    out: Path | None = None,
+    as_json: bool = False,
+    **given: float | None,
+) -> None:
+    """Say what failures will cost a run, how often to save, and how many spares to have.
+
+    Quantities take units: 5s, 2m, 3h, 64d; 400e9, 400B, 15T; 500GB/s; 0.4 or 40%.
+
+    Examples:
+      everstep plan
+      everstep plan --preset llama3-405b --restart 2m --simulate 200
+      everstep plan --params 70B --tokens 2T --chips 1024 --chip-mtbf 50000h --json
+      everstep plan --sweep restart=30s..600s --out restart-times
+      everstep plan --sweep chips=1024..65536 --sweep restart=30s,60s,120s
+    """
+    request = Request(preset=preset, runs=simulate, seed=seed, out=out, as_json=as_json)
+    try:
+        _run(request, changed(PRESETS[preset], given), parse_axes(sweep or ()))
+    except InvalidInput as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("plan", help=help_of(plan))(_with_options(plan))
+
+
+def _run(request: Request, inputs: Inputs, axes: Sequence[Axis]) -> None:
+    drawing = _drawing(request, wanted=request.out is not None or bool(axes))
+    plan_ = make_plan(inputs)
+    with _progress(request) as bar:
+        choices = spare_choices(plan_)
+        swept = None
+        if axes:
+            swept = run_sweep(
+                inputs, axes, runs=request.runs, seed=request.seed, progress=_task(bar, "planning")
+            )
+        simulated = _simulate(plan_, request, bar) if request.runs else ()
+        files: tuple[Path, ...] = ()
+        if drawing:
+            bar.add_task("drawing", total=None)
+            files = _write(request, plan_, choices, simulated, swept)
+    if request.as_json:
+        value = plan_json(plan_, choices, simulated)
+        if swept is not None:
+            value["sweep"] = sweep_json(swept)
+        print_json(value | {"files": [str(file) for file in files]})
+        return
+    for table in (sweep_table(swept),) if swept else tables(plan_, choices, simulated):
+        _print(table)
+    if files:
+        OUT.print(f"written: {', '.join(str(file) for file in files)}", markup=False)
+
+
+def _simulate(plan_: Plan, request: Request, bar: Progress) -> tuple[Simulated, ...]:
+    """Simulate what is in use, and the two ways with an object store."""
+    made = []
+    chosen = [
+        saving
+        for saving in plan_.savings
+        if saving is plan_.in_use or saving.name in ("asynchronous", "two levels")
+    ]
+    for saving in chosen:
+        goodput, wall_s = monte_carlo.simulate(
+            saving.policy,
+            mtbf_s=plan_.mtbf_s,
+            useful_target_s=plan_.compute_s,
+            runs=request.runs,
+            seed=request.seed,
+            progress=_task(bar, f"simulating: {saving.name}"),
+        )
+        made.append(Simulated(saving=saving, goodput=goodput, wall_s=wall_s))
+    return tuple(made)
+
+
+def _drawing(request: Request, *, wanted: bool) -> bool:
+    """Say whether to draw; without the library only an explicit wish is an error."""
+    from everstep.planner.report import require_drawing
+
+    if not wanted:
+        return False
+    try:
+        require_drawing()
+    except NotFoundError as error:
+        if request.out is not None:
+            raise
+        ERR.print(f"no plots: {error}", markup=False)
+        return False
+    return True
+
+
+def _write(
+    request: Request,
+    plan_: Plan,
+    choices: Sequence[SpareChoice],
+    simulated: Sequence[Simulated],
+    swept: Sweep | None,
+) -> tuple[Path, ...]:
+    from everstep.planner.report import write_report
+
+    inputs = plan_.inputs
+    changes = "" if inputs == PRESETS[request.preset] else ", changed"
+    return write_report(
+        FOLDER if request.out is None else request.out,
+        f"Plan: {request.preset}{changes}",
+        plan_,
+        choices,
+        simulated=simulated,
+        sweep=swept,
+    )
+
+
+def _print(table: Table) -> None:
+    OUT.print(table.title, style="bold", markup=False)
+    print_table(table.columns, table.rows, empty="nothing")
+    if table.note:
+        OUT.print(table.note, style="dim", markup=False)
+    OUT.print()
+
+
+def _progress(request: Request) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=ERR,
+        transient=True,
+        disable=request.as_json or not ERR.is_terminal,
+    )
+
+
+def _task(bar: Progress, name: str) -> monte_carlo.Progress:
+    task = bar.add_task(name, total=None)
+    return lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with a declared option for each keyword and input."""
+    declared: dict[str, tuple[Any, Any]] = {
+        "preset": (
+            _option(str, "--preset", f"Other inputs: {', '.join(PRESETS)}.", _preset),
+            PRESET,
+        ),
+        **{name: (_input(name), None) for name in PARAMETERS},
+        "simulate": (_option(int, "--simulate", "Simulate so many whole runs.", _runs), 0),
+        "seed": (_option(int, "--seed", "Of the simulated runs."), 0),
+        "sweep": (_option(list[str] | None, "--sweep", _SWEEP_HELP, metavar="INPUT=A..B"), None),
+        "out": (_option(Path | None, "--out", _OUT_HELP, metavar="FOLDER"), None),
+        "as_json": (JsonFlag, False),
+    }
+
+    def declared_command(**values: Any) -> None:
+        command(**values)
+
+    declared_command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for typer
+        [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+            )
+            for name, (annotation, default) in declared.items()
+        ]
+    )
+    return declared_command
+
+
+_SWEEP_HELP: Final = "Plan over a range of an input (A..B, A..B:COUNT or A,B,C); twice for a pair."
+_OUT_HELP: Final = f"Where PNG plots and report.html go; with --sweep {FOLDER}/ if not given."
+
+
+def _input(name: str) -> Any:
+    """Return the annotation of one input's option; it takes units."""
+    parameter = PARAMETERS[name]
+
+    def parse(text: str) -> float:
+        try:
+            return parameter.dimension.parse(text)
+        except InvalidInput as error:
+            raise typer.BadParameter(str(error)) from error
+
+    kind = parameter.dimension.name.removeprefix("a ").upper()
+    usual = as_text(name, getattr(PRESETS[PRESET], name))
+    text = f"{parameter.help} [{PRESET}: {usual}]" if usual else parameter.help
+    return _option(float | None, option(name), text, parse, metavar=kind)
+
+
+def _option(
+    kind: Any,
+    name: str,
+    text: str,
+    parser: Callable[[str], Any] | None = None,
+    metavar: str | None = None,
+) -> Any:
+    return Annotated[kind, typer.Option(name, help=text, parser=parser, metavar=metavar)]
+
+
+def _preset(name: str) -> str:
+    if name not in PRESETS:
+        raise typer.BadParameter(f"there is no preset {name!r}: one of {', '.join(PRESETS)}")
+    return name
+
+
+def _runs(text: str | int) -> int:
+    """Return a number of runs; the default, 0 for no simulation, comes as a number."""
+    if isinstance(text, int):
+        return text
+    if not text.isdecimal() or not RUNS_MIN <= int(text) <= RUNS_MAX:
+        raise typer.BadParameter(f"{text!r} is no number of runs: {RUNS_MIN} to {RUNS_MAX:,}")
+    return int(text)

@@ -1,0 +1,148 @@
+"""Quantities as people write them: ``120s``, ``50000h``, ``400e9``, ``6.4TB``, ``500GB/s``.
+
+A table of a few units and not a units library: in those ``m`` is a metre and ``5 s x 2 h`` is a
+sensible value, while here a minute is meant and each option takes one dimension. A time without a
+unit is refused, because 120 seconds and 120 hours are both common.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from everstep.core.errors import InvalidInput
+
+NUMBER: Final = re.compile(
+    r"\s*(?P<number>[+-]?(\d[\d_,]*\.?\d*|\.\d+)(e[+-]?\d+)?|nan|[+-]?inf(inity)?)"
+    r"\s*(?P<unit>[A-Za-zµ%/]*)\s*",
+    re.IGNORECASE,
+)
+DIGITS: Final = 4  # of what people read: the inputs are hardly known to three
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimension:
+    """What an option measures.
+
+    Attributes:
+        name: as in "a time".
+        units: spelling -> factor to the base unit; the first of equal factors is written.
+        written: the units that ``text`` chooses from, smallest first.
+        unitless: whether a bare number is taken, in the base unit.
+        examples: for messages.
+        fold_case: whether ``gb`` is ``GB``; not where ``m`` and ``M`` differ.
+        maximum: the largest that makes sense.
+    """
+
+    name: str
+    units: Mapping[str, float]
+    written: tuple[str, ...]
+    unitless: bool
+    examples: str
+    fold_case: bool = False
+    maximum: float = math.inf
+    _folded: dict[str, float] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Prepare the look-up."""
+        folded = {unit.casefold() if self.fold_case else unit: f for unit, f in self.units.items()}
+        object.__setattr__(self, "_folded", folded)
+
+    def parse(self, text: str) -> float:
+        """Return the value in the base unit.
+
+        Raises:
+            InvalidInput: with one sentence that says what is wrong and what to write.
+        """
+        found = NUMBER.fullmatch(text)
+        if found is None:
+            raise InvalidInput(f"{text!r} is not {self.name}: write for example {self.examples}")
+        unit = found["unit"]
+        factor = self._folded.get(unit.casefold() if self.fold_case else unit)
+        if not unit and not self.unitless:
+            raise InvalidInput(f"{text!r} has no unit: write for example {self.examples}")
+        if unit and factor is None:
+            known = ", ".join(self.units)
+            raise InvalidInput(f"{unit!r} in {text!r} is no unit of {self.name}: one of {known}")
+        number = float(re.sub("[_,]", "", found["number"]))
+        value = number * (1.0 if factor is None else factor)
+        if not math.isfinite(value) or value < 0:
+            raise InvalidInput(f"{text!r} is out of range: {self.name} is finite and not negative")
+        if value > self.maximum:
+            raise InvalidInput(f"{text!r} is out of range: {self.name} is at most {self.maximum:g}")
+        return value
+
+    def text(self, value: float) -> str:
+        """Return the value in the unit that a person would choose, to four digits or whole."""
+        if not self.written:
+            return _rounded(value)
+        base = next(unit for unit, factor in self.units.items() if factor in (1.0, 0.01))
+        chosen = base if value == 0 else self.written[0]
+        for unit in self.written[1:]:
+            if value >= self.units[unit]:
+                chosen = unit
+        return f"{_rounded(value / self.units[chosen])} {chosen}"
+
+
+def _rounded(value: float) -> str:
+    """Return a number to four digits, without an exponent where that is readable."""
+    if value == int(value) and value < 1e7:  # a count is never rounded
+        return f"{value:,.0f}"
+    rounded = float(f"{value:.{DIGITS}g}")
+    if rounded and not 1e-3 <= rounded < 1e7:  # seven digits are read at a glance
+        return f"{rounded:.{DIGITS}g}"
+    return f"{rounded:,.{DIGITS}f}".rstrip("0").rstrip(".")
+
+
+def _with_prefixes(unit: str) -> dict[str, float]:
+    """Return decimal and binary multiples of a unit of bytes."""
+    letters = ("k", "M", "G", "T", "P")
+    decimal = {f"{letter}{unit}": 1000.0 ** (i + 1) for i, letter in enumerate(letters)}
+    binary = {f"{x.upper()}i{unit}": 1024.0 ** (i + 1) for i, x in enumerate(letters)}
+    return {unit: 1.0} | decimal | binary
+
+
+TIME: Final = Dimension(
+    name="a time",
+    units={
+        "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0,
+        "y": 31_557_600.0,
+    },
+    written=("ms", "s", "h", "d"),
+    unitless=False,
+    examples="5s, 2m, 3h or 64d",
+)  # fmt: skip
+COUNT: Final = Dimension(
+    name="a number",
+    units={"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15},
+    written=(),
+    unitless=True,
+    examples="16384, 400e9, 400B or 15T",
+)
+BYTES: Final = Dimension(
+    name="a size",
+    units=_with_prefixes("B"),
+    written=("B", "kB", "MB", "GB", "TB", "PB"),
+    unitless=True,
+    examples="390MB, 6.4TB or 1GiB",
+    fold_case=True,
+)
+RATE: Final = Dimension(
+    name="a bandwidth",
+    units=_with_prefixes("B/s"),
+    written=("B/s", "kB/s", "MB/s", "GB/s", "TB/s"),
+    unitless=False,
+    examples="500GB/s or 25GiB/s",
+    fold_case=True,
+)
+SHARE: Final = Dimension(
+    name="a share",
+    units={"%": 0.01},
+    written=("%",),
+    unitless=True,
+    examples="0.4 or 40%",
+    maximum=1.0,
+)
