@@ -8,6 +8,8 @@
         │         pausing ──> paused        │
         v            v                      v
       failed     stopping ──> stopped    failed        running ──> succeeded
+
+A run whose ranks all finish on their own while it is pausing or paused has succeeded too.
 """
 
 from __future__ import annotations
