@@ -41,6 +41,7 @@ def main() -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             torch.save({"model": model.state_dict(), "step": step + 1}, file)
             print(f"step {step + 1} loss {loss.item():.4f}", flush=True)
+    del model  # before its group: else it would wait for gloo's threads while they wait for the GIL
     dist.destroy_process_group()
 
 
