@@ -78,7 +78,9 @@ def _run(request: Request, inputs: Inputs, axes: Sequence[Axis]) -> None:
     drawing = _drawing(request, wanted=request.out is not None or bool(axes))
     plan_ = make_plan(inputs)
     with _progress(request) as bar:
+        counting = bar.add_task("counting spare hosts", total=None)
         choices = spare_choices(plan_)
+        bar.update(counting, total=1, completed=1)
         swept = None
         if axes:
             swept = run_sweep(

@@ -17,7 +17,7 @@ from everstep.core.errors import InvalidInput
 from everstep.planner.statistics import Estimate, estimate
 
 Progress = Callable[[int, int], None]
-FAILURES_MAX: Final = 1_000_000  # of one run: about 10 s; a run that fails more often never ends
+FAILURES_MAX: Final = 200_000  # of one run, about 1 s: a year with one every three minutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
