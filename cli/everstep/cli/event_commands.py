@@ -10,7 +10,7 @@ import typer
 from everstep.cli.client import SERVICES
 from everstep.cli.event_stream import follow_events
 from everstep.cli.options import JobFilter, JsonFlag, register, session_of
-from everstep.cli.output import ERR
+from everstep.cli.output import ERR, OUT
 from everstep.core.errors import InvalidInput
 from everstep.local import launch
 
@@ -44,7 +44,7 @@ def events(
     session = session_of(context)
     stack = launch.require_stack(session.paths)
     try:
-        asyncio.run(
+        any_seen = asyncio.run(
             follow_events(
                 stack,
                 follow=follow,
@@ -56,6 +56,9 @@ def events(
         )
     except KeyboardInterrupt:
         ERR.print("", end="")
+        return
+    if not any_seen and not as_json:
+        OUT.print("no such events")
 
 
 def add_to(app: typer.Typer) -> None:

@@ -39,8 +39,8 @@ async def follow_events(
     service: str,
     job_id: str,
     as_json: bool,
-) -> None:
-    """Print past events, and go on with new ones if asked.
+) -> bool:
+    """Print past events, and go on with new ones if asked; say whether there were any.
 
     Args:
         stack: where NATS is.
@@ -69,9 +69,9 @@ async def follow_events(
                 if message is None:
                     for envelope in past or ():
                         _print(envelope, as_json=as_json)
-                    past = None
                     if not follow:
-                        return
+                        return bool(past)
+                    past = None
                     continue
                 envelope = EventEnvelope.FromString(message.data)
                 if not concerns(envelope, service=service, job_id=job_id):
@@ -83,7 +83,7 @@ async def follow_events(
         finally:
             await connection.close()
     except NoStream:
-        return  # nothing has ever been published
+        return False  # nothing has ever been published
     except (NatsError, OSError) as error:
         raise Unavailable(f"NATS does not answer: {error or type(error).__name__}") from error
 

@@ -94,6 +94,7 @@ def test_one_machine_stack_trains_and_tells_about_it(shell):
     types = [json.loads(line)["type"] for line in shell("events", "--json", "-n", "0").splitlines()]
     assert {"host_joined.v1", "job_submitted.v1", "job_succeeded.v1"} <= set(types)
     assert "job_succeeded" in shell("events", "--job", "tiny", "--service", "controller")
+    assert shell("events", "--job", "nobody") == "no such events\n"
 
     shell("kill", "service", "controller")
     shell.wait(lambda: _state_of(shell, "controller") == "ready")
