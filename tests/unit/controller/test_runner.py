@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from tests.unit.controller.facts import JOB, SPEC, placement
@@ -44,12 +44,14 @@ class FakeFleet:
         self.refuse_place: Rejected | None = None
 
     async def fence(
-        self, job_id: str, generation: int, host_id: str, *, graceful: bool, forget: bool
-    ) -> Fenced | None:
+        self, job_id: str, generation: int, hosts: Sequence[str], *, graceful: bool, forget: bool
+    ) -> dict[str, Fenced]:
         await asyncio.sleep(0)
-        self.calls.append(f"{'forget' if forget else 'fence'} {host_id} {generation}")
-        if host_id in self.dead:
-            return None
+        word = "forget" if forget else "fence"
+        self.calls += [f"{word} {host_id} {generation}" for host_id in hosts]
+        return {host: self._fenced(host) for host in hosts if host not in self.dead}
+
+    def _fenced(self, host_id: str) -> Fenced:
         held = [HeldSnapshot(rank=r, step=STEP, own=True, generation=1) for r in (0, 1)]
         return Fenced(
             host_id=host_id,
@@ -87,16 +89,15 @@ class FakeFleet:
         return Planned(step=STEP, restores=restores, passed_over=())
 
     async def start(
-        self, job: Job, host_id: str, restores: Sequence[RankRestore]
-    ) -> Rejected | bool | None:
+        self, job: Job, restores: Mapping[str, Sequence[RankRestore]]
+    ) -> dict[str, Rejected | None]:
         await asyncio.sleep(0)
-        self.calls.append(f"start {host_id} {job.generation}")
-        if host_id in self.dead:
-            return None
-        kinds = ",".join(str(r.sources[0].kind) for r in restores)
-        key = (host_id, job.generation)
-        self.starts.setdefault(key, (job.rendezvous_port, kinds))
-        return True
+        self.calls += [f"start {host_id} {job.generation}" for host_id in restores]
+        for host_id in restores.keys() - self.dead:
+            kinds = ",".join(str(r.sources[0].kind) for r in restores[host_id])
+            key = (host_id, job.generation)
+            self.starts.setdefault(key, (job.rendezvous_port, kinds))
+        return dict.fromkeys(host for host in restores if host not in self.dead)
 
     async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
         self.calls.append("save")

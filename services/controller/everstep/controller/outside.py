@@ -76,9 +76,9 @@ class Outside(Protocol):
     """Port of the runner; the bus below, or a fake in tests and the simulator."""
 
     async def fence(
-        self, job_id: str, generation: int, host_id: str, *, graceful: bool, forget: bool
-    ) -> Fenced | None:
-        """End older ranks of a host; None if it does not answer."""
+        self, job_id: str, generation: int, hosts: Sequence[str], *, graceful: bool, forget: bool
+    ) -> Mapping[str, Fenced]:
+        """End older ranks of hosts; those that do not answer are missing."""
         ...
 
     async def place(self, job: Job, lost_hosts: Sequence[str]) -> Placed | Rejected:
@@ -92,9 +92,9 @@ class Outside(Protocol):
         ...
 
     async def start(
-        self, job: Job, host_id: str, restores: Sequence[RankRestore]
-    ) -> Rejected | bool | None:
-        """Start a host's ranks: True, a refusal, or None if it does not answer."""
+        self, job: Job, restores: Mapping[str, Sequence[RankRestore]]
+    ) -> Mapping[str, Rejected | None]:
+        """Start the ranks of hosts: None or a refusal; those that do not answer are missing."""
         ...
 
     async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
@@ -114,12 +114,16 @@ class BusOutside:
         self._clock = clock
 
     async def fence(
-        self, job_id: str, generation: int, host_id: str, *, graceful: bool, forget: bool
-    ) -> Fenced | None:
-        """Ask until the host answers or ``UNREACHABLE_AFTER_S`` have passed."""
+        self, job_id: str, generation: int, hosts: Sequence[str], *, graceful: bool, forget: bool
+    ) -> Mapping[str, Fenced]:
+        """Ask each host until it answers or ``UNREACHABLE_AFTER_S`` have passed."""
         command = StopRanks(job_id=job_id, generation=generation, graceful=graceful, forget=forget)
+        got = await asyncio.gather(*(self._fence(host, command) for host in hosts))
+        return {host: answer for host, answer in zip(hosts, got, strict=True) if answer}
+
+    async def _fence(self, host_id: str, command: StopRanks) -> Fenced | None:
         subject = host_subject(host_id, "cmd.stop")
-        limit_s = GRACEFUL_S_MAX if graceful else ANSWER_S_MAX
+        limit_s = GRACEFUL_S_MAX if command.graceful else ANSWER_S_MAX
         give_up_ms = self._clock.monotonic_ms() + UNREACHABLE_AFTER_S * 1000
         while True:
             try:
@@ -197,9 +201,20 @@ class BusOutside:
         )
 
     async def start(
+        self, job: Job, restores: Mapping[str, Sequence[RankRestore]]
+    ) -> Mapping[str, Rejected | None]:
+        """Send each start until it is taken or ``UNREACHABLE_AFTER_S`` have passed."""
+        got = await asyncio.gather(*(self._start(job, host, restores[host]) for host in restores))
+        answers = dict(zip(restores, got, strict=True))
+        return {
+            host: answer if isinstance(answer, Rejected) else None
+            for host, answer in answers.items()
+            if answer is not None
+        }
+
+    async def _start(
         self, job: Job, host_id: str, restores: Sequence[RankRestore]
     ) -> Rejected | bool | None:
-        """Send the start until it is taken or ``UNREACHABLE_AFTER_S`` have passed."""
         assert job.placement is not None
         assert job.restore_step is not None
         command = StartRanks(

@@ -214,16 +214,11 @@ class Runner:
     ) -> tuple[str, ...]:
         """Fence hosts at the job's generation; returns those that did not answer."""
         answers = self._answers_of(job)
-        got = await asyncio.gather(
-            *(
-                self._outside.fence(
-                    job.job_id, job.generation, host, graceful=graceful, forget=False
-                )
-                for host in hosts
-            )
+        got = await self._outside.fence(
+            job.job_id, job.generation, hosts, graceful=graceful, forget=False
         )
-        answers.fenced |= {answer.host_id: answer for answer in got if answer is not None}
-        return tuple(host for host, answer in zip(hosts, got, strict=True) if answer is None)
+        answers.fenced |= got
+        return tuple(host for host in hosts if host not in got)
 
     async def _place(self, job: Job, action: Place) -> Command | None:
         placed = await self._outside.place(job, action.lost_hosts)
@@ -297,33 +292,25 @@ class Runner:
                 return self._refused(job, plan, self._clock.now_ms())
             answers.plan = plan
         hosts = job.placement.hosts
-        got = await asyncio.gather(
-            *(
-                self._outside.start(job, host.host_id, _restores_of(host, answers.plan))
-                for host in hosts
-            )
-        )
-        silent = tuple(h.host_id for h, answer in zip(hosts, got, strict=True) if answer is None)
+        restores = {host.host_id: _restores_of(host, answers.plan) for host in hosts}
+        got = await self._outside.start(job, restores)
+        silent = tuple(host for host in restores if host not in got)
         if silent:
             return self._lost(job, silent)
-        for host, answer in zip(hosts, got, strict=True):
-            if isinstance(answer, Rejected):
-                if answer.why == "stale_generation":
+        for host_id in restores:
+            refusal = got[host_id]
+            if refusal is not None:
+                if refusal.why == "stale_generation":
                     return None
-                detail = f"host {host.host_id} refused to start its ranks: {answer.detail}"
-                return self._refused(job, Rejected(answer.why, detail), self._clock.now_ms())
+                detail = f"host {host_id} refused to start its ranks: {refusal.detail}"
+                return self._refused(job, Rejected(refusal.why, detail), self._clock.now_ms())
         return RecordStarted(
             job_id=job.job_id, generation=job.generation, at_ms=self._clock.now_ms()
         )
 
     async def _forget(self, job: Job, action: Forget) -> None:
-        await asyncio.gather(
-            *(
-                self._outside.fence(
-                    job.job_id, action.generation, host, graceful=False, forget=True
-                )
-                for host in action.hosts
-            )
+        await self._outside.fence(
+            job.job_id, action.generation, action.hosts, graceful=False, forget=True
         )
 
     def _lost(self, job: Job, hosts: tuple[str, ...]) -> RecordLost:
