@@ -51,7 +51,9 @@ def plan(
     as_json: bool = False,
     **given: float | None,
 ) -> None:
-    """Say what failures will cost a run, how often to save, and how many spares to have.
+    """Plan a run: when to save, how many spares to have.
+
+    Says what failures will cost it, by cause, and which choices cost least.
 
     Quantities take units: 5s, 2m, 3h, 64d; 400e9, 400B, 15T; 500GB/s; 0.4 or 40%.
 
