@@ -11,7 +11,7 @@ from everstep.memory.reader import SlotReader, verify_slot
 from everstep.memory.slot import read_preamble
 from everstep.memory.writer import Owner
 from everstep.train import randomness
-from everstep.train.endings import RestoreFailedError
+from everstep.train.endings import RestoreFailedError, StateMismatchError
 from everstep.train.snapshots import SlotSource, Snapshots
 from everstep.train.state import TrackedState
 from everstep.train.tree import UnsupportedStateError
@@ -178,12 +178,12 @@ def changed_restore(tmp_path, other) -> None:
 
 def test_state_of_another_model_is_refused_by_name(tmp_path):
     """A shape, a missing tensor and another optimizer are each named."""
-    with pytest.raises(RestoreFailedError, match=r"model\.weight"):
+    with pytest.raises(StateMismatchError, match=r"model\.weight"):
         changed_restore(tmp_path / "1", {"model": nn.Linear(3, 3)})
-    with pytest.raises(RestoreFailedError, match=r"extra was kept as float32\[2\], now it is"):
+    with pytest.raises(StateMismatchError, match=r"extra was kept as float32\[2\], now it is"):
         changed_restore(tmp_path / "2", {"extra": torch.zeros(3)})
     net = nn.Linear(3, 3)
-    with pytest.raises(RestoreFailedError, match="taken with 6 parameters in groups of"):
+    with pytest.raises(StateMismatchError, match="taken with 6 parameters in groups of"):
         changed_restore(tmp_path / "3", {"optimizer": torch.optim.AdamW(net.parameters())})
 
 

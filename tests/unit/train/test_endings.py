@@ -8,6 +8,7 @@ from everstep.train.endings import (
     BadEntryPointError,
     RestoreFailedError,
     RunStoppedError,
+    StateMismatchError,
     classify,
 )
 
@@ -36,6 +37,7 @@ def throw(error: BaseException, cause: BaseException | None) -> None:
         (SystemExit(None), ExitClass.FINISHED),
         (RunStoppedError(), ExitClass.STOPPED),
         (RestoreFailedError("x"), ExitClass.RESTORE_FAILED),
+        (StateMismatchError("w was kept as float32[2]"), ExitClass.USER_ERROR),
         (BadEntryPointError("x"), ExitClass.BAD_ENTRY_POINT),
         (dist.DistBackendError("NCCL communicator was aborted"), ExitClass.COLLECTIVE),
         (dist.DistNetworkError("The client socket has timed out"), ExitClass.COLLECTIVE),

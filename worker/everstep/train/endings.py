@@ -45,6 +45,13 @@ class RestoreFailedError(Exception):
     """The state of the restore plan could not be put back."""
 
 
+class StateMismatchError(RestoreFailedError):
+    """What the code tracks is not what was kept: no other copy will fit either.
+
+    The user's to mend, so it ends the rank as an error of user code does.
+    """
+
+
 class BadEntryPointError(Exception):
     """The job's entry point cannot be found or is not callable."""
 
@@ -87,6 +94,8 @@ def is_peer_lost(error: BaseException) -> bool:
 def _class_of(error: BaseException) -> ExitClass:
     if isinstance(error, BadEntryPointError):
         return ExitClass.BAD_ENTRY_POINT
+    if isinstance(error, StateMismatchError):
+        return ExitClass.USER_ERROR
     if isinstance(error, RestoreFailedError):
         return ExitClass.RESTORE_FAILED
     if is_peer_lost(error):

@@ -25,7 +25,7 @@ from everstep.memory.reader import SlotReader
 from everstep.memory.slot import Entry, checksum_of, invalidate, read_preamble
 from everstep.memory.writer import Owner, SlotWriter, TensorSpec
 from everstep.train import tree
-from everstep.train.endings import RestoreFailedError
+from everstep.train.endings import RestoreFailedError, StateMismatchError
 from everstep.train.gradients import local_part
 from everstep.train.state import NamedTensors, TrackedState
 
@@ -160,7 +160,7 @@ class SlotSource:
         """Copy a kept tensor into ``tensor``."""
         entry = self._entry(name)
         if entry.dtype != _dtype_name(tensor) or entry.shape != tuple(tensor.shape):
-            raise RestoreFailedError(
+            raise StateMismatchError(
                 f"{name} was kept as {entry.dtype}{list(entry.shape)}, "
                 f"now it is {_dtype_name(tensor)}{list(tensor.shape)}"
             )
@@ -178,13 +178,13 @@ class SlotSource:
         except CorruptData as error:
             raise RestoreFailedError(str(error)) from None
         if data is None:
-            raise RestoreFailedError(f"{self._reader.path} has no object {name}")
+            raise StateMismatchError(f"{self._reader.path} has no object {name}")
         return tree.decode(data, self.make)
 
     def _entry(self, name: str) -> Entry:
         entry = self._reader.entry(name)
         if entry is None:
-            raise RestoreFailedError(f"{self._reader.path} has no tensor {name}")
+            raise StateMismatchError(f"{self._reader.path} has no tensor {name}")
         return entry
 
     def _read(self, entry: Entry) -> Tensor:

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from everstep.train import randomness, tree
-from everstep.train.endings import RestoreFailedError
+from everstep.train.endings import StateMismatchError
 from everstep.train.gradients import local_part
 from everstep.train.tree import UnsupportedStateError
 
@@ -110,7 +110,7 @@ class TrackedState:
         """Fill everything but the random states, which come last (``restore_randomness``).
 
         Raises:
-            RestoreFailedError: the snapshot lacks something or describes another optimizer.
+            StateMismatchError: the snapshot lacks something or describes another optimizer.
         """
         for name, tensor in [*self._model_tensors, *self._tensors.items()]:
             source.fill(name, local_part(tensor))
@@ -180,7 +180,7 @@ class TrackedState:
         mine = [parameter_name for _, parameter_name in names]
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         if (mine, sizes) != (layout["parameters"], layout["group_sizes"]):
-            raise RestoreFailedError(
+            raise StateMismatchError(
                 f"{name}: the snapshot was taken with {len(layout['parameters'])} parameters in "
                 f"groups of {layout['group_sizes']}, this one has {len(mine)} in groups of "
                 f"{sizes}, or their names or order differ"
