@@ -21,13 +21,18 @@ EVERSTEP_S3_SECRET_KEY=$(secret)
 # What is started besides the four services: PostgreSQL, NATS and S3 (servers), five agents (hosts).
 COMPOSE_PROFILES=servers,hosts
 
+# Token shards on this machine, which jobs find in /data; chips and host memory of each agent.
+EVERSTEP_DATA=./corpus
+EVERSTEP_CHIPS=2
+EVERSTEP_SHM_SIZE=2gb
+
 # To use servers of yours, take "servers" out above and say where they are:
 # EVERSTEP_DATABASE_SERVER=postgresql://user:password@host:5432
 # EVERSTEP_NATS_URL=nats://user:password@host:4222
 # EVERSTEP_NATS_SYSTEM_URL=nats://system:password@host:4222
 # EVERSTEP_S3_ENDPOINT=host:443
-# EVERSTEP_S3_ACCESS_KEY=
+# EVERSTEP_S3_ACCESS_KEY=, and EVERSTEP_S3_SECRET_KEY above
 # EVERSTEP_S3_BUCKET=everstep
 # EVERSTEP_S3_SECURE=true
 END
-echo "wrote $target"
+echo "wrote $target; now: export COMPOSE_ENV_FILES=$target"

@@ -127,7 +127,7 @@ def open_stack(directory: Path) -> Iterator[Stack]:
 def write_settings(directory: Path) -> Path:
     """Make passwords as a user does, and add what keeps this stack apart from any other."""
     path = directory / "settings.env"
-    subprocess.run([ROOT / "deploy" / "new-secrets.sh", path], check=True)
+    write_secrets(path)
     source = directory / "text"
     source.mkdir()
     for page in (ROOT / "docs").glob("*.md"):
@@ -141,6 +141,11 @@ def write_settings(directory: Path) -> Path:
     with path.open("a") as file:
         file.writelines(f"{name}={value}\n" for name, value in ours.items())
     return path
+
+
+def write_secrets(path: Path) -> None:
+    """Make passwords and settings as a user does."""
+    subprocess.run([ROOT / "deploy" / "new-secrets.sh", path], check=True, capture_output=True)
 
 
 def read_settings(path: Path) -> dict[str, str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.containers.compose import HOSTS, JOB, JOB_TIMEOUT_S, Stack
-from tests.containers.engine import ROOT
+from tests.containers.compose import HOSTS, JOB, JOB_TIMEOUT_S, Stack, write_secrets
+from tests.containers.engine import ROOT, docker
 from tests.e2e.lab import wait_for
 
 pytestmark = pytest.mark.timeout(1_800)  # the first of them builds the images
@@ -17,6 +17,14 @@ SERVERS = ("postgres", "nats", "s3")
 SERVICES = ("controller", "monitor", "checkpoint-registry", "host-inventory")
 STEPS = yaml.safe_load(JOB.read_text())["steps"]
 FAULT_STEP = STEPS // 2
+
+
+PASSWORDS = (
+    "EVERSTEP_POSTGRES_PASSWORD",
+    "EVERSTEP_NATS_PASSWORD",
+    "EVERSTEP_NATS_SYSTEM_PASSWORD",
+    "EVERSTEP_S3_SECRET_KEY",
+)
 
 
 def run_to_the_end(command: subprocess.Popen[str]) -> None:
@@ -100,3 +108,17 @@ def test_stack_taken_down_and_up_again_knows_its_jobs(stack: Stack, reference: s
     now = {checkpoint["manifest_uri"] for checkpoint in stack.client.checkpoints(reference)}
     assert now == known
     wait_for("all hosts to be back", lambda: set(stack.host_states()) == set(HOSTS))
+
+
+@pytest.mark.parametrize("name", PASSWORDS)
+def test_stack_with_a_password_missing_is_refused(tmp_path: Path, name: str) -> None:
+    """No server is ever started with an empty password, or one that everybody knows."""
+    whole, lacking = tmp_path / "whole", tmp_path / "lacking"
+    write_secrets(whole)
+    lines = whole.read_text().splitlines(keepends=True)
+    lacking.write_text("".join(line for line in lines if not line.startswith(f"{name}=")))
+    command = ("compose", "--project-directory", str(ROOT), "--env-file")
+    assert docker(*command, str(whole), "config", "--quiet").returncode == 0
+    refused = docker(*command, str(lacking), "config", "--quiet")
+    assert refused.returncode != 0
+    assert f"{name} is missing a value: it is not in COMPOSE_ENV_FILES" in refused.stderr
