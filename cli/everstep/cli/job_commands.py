@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from everstep.cli.live import shortage
 from everstep.cli.options import JobId, JsonFlag, register, register_listing, session_of
 from everstep.cli.output import (
     OUT,
@@ -83,6 +84,8 @@ def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> No
     OUT.print(f"submitted  {clock_time(job['submitted_at_ms'])}")
     if job["ended_at_ms"]:
         OUT.print(f"ended      {clock_time(job['ended_at_ms'])}")
+    if shortage(job):
+        OUT.print(f"waits      {shortage(job)}")
     if job["detail"]:
         OUT.print(f"detail     {job['detail']}", markup=False)
     _print_placement(job)

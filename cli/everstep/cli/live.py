@@ -109,6 +109,8 @@ def panel(seen: Seen) -> RenderableType:
     facts.add_row("hosts", hosts_line(job))
     parts: list[RenderableType] = [facts]
     parts += [Text(incident_line(i), style="yellow") for i in seen.incidents[-INCIDENTS_SHOWN:]]
+    if shortage(job):
+        parts.append(Text(shortage(job), style="yellow"))
     if job["detail"]:
         parts.append(Text(job["detail"], style="yellow"))
     if seen.trouble:
@@ -130,8 +132,17 @@ def step_line(seen: Seen) -> str:
 def phase_line(job: dict[str, Any]) -> str:
     """Return the phase in one line; of a traceback its last one, which says what was raised."""
     lines = job["detail"].strip().splitlines()
-    why = f": {lines[-1]}" if lines else ""
+    reasons = [text for text in (shortage(job), *lines[-1:]) if text]
+    why = f": {'; '.join(reasons)}" if reasons else ""
     return f"{job['job_id']} is {job['phase']} (generation {job['generation']}){why}"
+
+
+def shortage(job: dict[str, Any]) -> str:
+    """Return what a job that waits for hosts needs; "" if it does not wait."""
+    if job["phase"] != "waiting_for_hosts":
+        return ""
+    missing = job["hosts_short"]
+    return f"{missing} more host{'' if missing == 1 else 's'} needed: add, start or uncordon some"
 
 
 def incident_line(incident: dict[str, Any]) -> str:

@@ -216,6 +216,13 @@ def test_jobs_are_told_when_the_monitor_is_away(job):
     assert "step 1 of 200\n" in shown.stdout
 
 
+def test_job_that_waits_for_hosts_is_shown_with_how_many(job):
+    """And with what to do; the phase alone leaves a person to guess."""
+    job.on("GET", "/v1/jobs/tiny-1", {**JOB, "phase": "waiting_for_hosts", "hosts_short": 1})
+    shown = everstep("jobs", "show", "tiny-1").stdout
+    assert "waits      1 more host needed: add, start or uncordon some\n" in shown
+
+
 def curve_after(query, last):
     """Return the points of the second generation that a query asks for."""
     first = int(query["after_step"][0]) + 1

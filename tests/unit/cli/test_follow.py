@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from everstep.cli.follow import Follower, Seen
-from everstep.cli.live import LineView, goodput_line, incident_line, panel
+from everstep.cli.live import LineView, goodput_line, incident_line, panel, phase_line, shortage
 from everstep.core.errors import NotFoundError, Unavailable
 
 
@@ -206,6 +206,18 @@ def test_failure_with_a_traceback_is_told_by_its_last_line():
     detail = "Traceback (most recent call last):\n  File x\nValueError: no such layer\n"
     _, lines = lines_of(FakeServices((job_in("failed", detail=detail), [])))
     assert lines == ["j is failed (generation 1): ValueError: no such layer"]
+
+
+def test_job_that_waits_for_hosts_says_how_many_and_what_to_do():
+    """In the lines and in the panel; a job that has its hosts says nothing."""
+    job = {**job_in("waiting_for_hosts", generation=2), "hosts_short": 2}
+    told = "2 more hosts needed: add, start or uncordon some"
+    assert phase_line(job) == f"j is waiting_for_hosts (generation 2): {told}"
+    out = io.StringIO()
+    Console(file=out, width=120).print(panel(Seen(job=job)))
+    assert told in out.getvalue()
+    assert shortage({**job, "hosts_short": 1}).startswith("1 more host needed")
+    assert shortage({**job, "phase": "running"}) == ""
 
 
 def test_panel_shows_all_that_a_person_asks_for():
