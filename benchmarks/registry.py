@@ -25,7 +25,7 @@ from everstep.core.decision import Accepted
 from everstep.service.commands import send_command
 from everstep.service.handler import Handled
 from everstep.wire.v1 import checkpoints_pb2 as wire
-from everstep.wire.v1.common_pb2 import CommandReply, HeldSnapshot
+from everstep.wire.v1.common_pb2 import CommandReply
 
 HOSTS: Final = 2_048
 RANKS_A_HOST: Final = 8
@@ -47,10 +47,9 @@ def request(generation: int, lost: Sequence[int]) -> wire.PlanRestore:
             host_id=f"h{host:05d}", address=f"10.0.{host >> 8}.{host & 255}", peer_port=7000
         )
         for owner in (host, host ^ 1):  # pairs
-            for rank in range(owner * RANKS_A_HOST, (owner + 1) * RANKS_A_HOST):
-                for step in STEPS:
-                    held = HeldSnapshot(rank=rank, step=step, own=owner == host, generation=1)
-                    holdings.held.append(held)
+            ranks = range(owner * RANKS_A_HOST, (owner + 1) * RANKS_A_HOST)
+            for step in STEPS:
+                holdings.held.add(step=step, own=owner == host, generation=1, ranks=ranks)
     return message
 
 
@@ -110,7 +109,8 @@ async def over_the_bus(running: Running) -> dict[str, Any]:
             timeout_s=REPLY_S,
         )
         times.append((time.perf_counter() - started_s) * 1000)
-        assert (reply.step, len(reply.restores)) == (STEPS[-1], RANKS), reply.outcome
+        told = sum(len(holder.own) for holder in reply.sources.holders)
+        assert (reply.step, told) == (STEPS[-1], RANKS - RANKS_A_HOST), reply.outcome
     return {"service_plan_ms": summary(times, 1), "service_reports_s": await reports(running)}
 
 

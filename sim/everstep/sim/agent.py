@@ -14,7 +14,7 @@ from everstep.sim.carrying import Carrier
 from everstep.sim.host import Host, HostRun
 from everstep.sim.process import Process
 from everstep.wire.v1 import agents_pb2 as wire
-from everstep.wire.v1.common_pb2 import CommandReply, HeldSnapshot
+from everstep.wire.v1.common_pb2 import CommandReply, HeldSnapshots
 from everstep.wire.v1.hosts_pb2 import JoinHost
 
 if TYPE_CHECKING:
@@ -156,11 +156,14 @@ class Agent:
         del host.told[:-1_024]
         self.process.run(self._publish("metrics", message))
 
-    def held(self, job_id: str) -> list[HeldSnapshot]:
+    def held(self, job_id: str) -> list[HeldSnapshots]:
         """Return what lies in the host's memory of a job."""
+        groups: dict[tuple[bool, int, int], list[int]] = {}
+        for copy, own in self.host.memory.held(job_id):
+            groups.setdefault((not own, copy.step, copy.generation), []).append(copy.rank)
         return [
-            HeldSnapshot(rank=copy.rank, step=copy.step, own=own, generation=copy.generation)
-            for copy, own in self.host.memory.held(job_id)
+            HeldSnapshots(step=step, generation=generation, own=not copied, ranks=sorted(ranks))
+            for (copied, step, generation), ranks in sorted(groups.items())
         ]
 
     async def _publish(self, what: str, message: ProtoMessage) -> None:

@@ -76,16 +76,16 @@ class Answers:
                 self._fence(other, below)
         running = host.runs.get(job_id)
         if running is None or running.training.generation < command.generation:
-            mine = [one for one in command.placement.hosts if one.host_id == host.host_id]
-            if not mine or len(mine[0].ranks) > host.chips:
+            mine = command.host
+            if mine.host_id != host.host_id or len(mine.ranks) > host.chips:
                 return CommandReply(outcome=refused("too_many_ranks", "does not fit"))
             host.memory.fences[job_id] = command.generation
             host.begin(
                 command,
                 HostPlacement(
                     host_id=host.host_id,
-                    ranks=tuple(mine[0].ranks),
-                    replica_host_id=mine[0].replica_host_id,
+                    ranks=tuple(mine.ranks),
+                    replica_host_id=mine.replica_host_id,
                 ),
             )
             self._agent.process.run(self._agent.carrier.replicate(host.runs[job_id]))

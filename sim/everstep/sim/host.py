@@ -12,26 +12,26 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from everstep.agent.codec import decode_sources
+from everstep.agent.runs import RankRestore, Source, SourceKind
 from everstep.core.errors import Unavailable
 from everstep.core.placement import HostPlacement
 from everstep.core.spec import parse_spec_json
 from everstep.sim.memory import Copy, HostMemory
 from everstep.sim.training import FRESH, Training, snapshot_of
 from everstep.wire.v1 import agents_pb2 as wire
-from everstep.wire.v1.common_pb2 import (
-    OBJECT_STORE,
-    OWN_MEMORY,
-    PEER_MEMORY,
-    RankRestore,
-    RestoreSource,
-)
 
 if TYPE_CHECKING:
     from everstep.sim.agent import Agent
     from everstep.sim.world import World
 
+
 # As everstep.agent.restore.
-PATIENCE_S: Final = {OWN_MEMORY: 2.0, PEER_MEMORY: 2.0, OBJECT_STORE: 60.0}
+PATIENCE_S: Final = {
+    SourceKind.OWN_MEMORY: 2.0,
+    SourceKind.PEER_MEMORY: 2.0,
+    SourceKind.OBJECT_STORE: 60.0,
+}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -222,7 +222,7 @@ class Host:
         training.join(run)
         if training.broken:
             run.echo(training.broken, training.pace.echo_s)
-        for restore in command.restores:
+        for restore in decode_sources(command.sources, self.host_id):
             self.world.physics(self._restore(run, restore, command.restore_step))
         if command.restore_step == FRESH:
             for rank in placement.ranks:
@@ -267,7 +267,7 @@ class Host:
         run.end(rank, wire.RESTORE_FAILED, error=f"no source of step {step} could be loaded")
         training.break_up(f"rank {rank} could not be restored")
 
-    def _refused(self, step: int, source: RestoreSource, *, absent: bool) -> wire.RefusedSource:
+    def _refused(self, step: int, source: Source, *, absent: bool) -> wire.RefusedSource:
         where = source.host_id or source.uri
         return wire.RefusedSource(
             step=step,

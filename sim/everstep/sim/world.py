@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from everstep.agent.runs import Source, SourceKind
 from everstep.core.errors import NotFoundError, Unavailable
 from everstep.core.ports import ObjectInfo, StoredEvent
 from everstep.core.spec import JobSpec
@@ -29,7 +30,7 @@ from everstep.sim.services import SERVICES, Backing, Service
 from everstep.sim.training import Pace, Training
 from everstep.sim.truth import Truth
 from everstep.wire.v1 import jobs_pb2
-from everstep.wire.v1.common_pb2 import OBJECT_STORE, OWN_MEMORY, CommandReply, RestoreSource
+from everstep.wire.v1.common_pb2 import CommandReply
 
 COMMAND_S_MAX: Final = 5.0
 COMMAND_RETRY_S: Final = 0.5
@@ -214,12 +215,12 @@ class World:
         return self.trainings[key]
 
     async def read(
-        self, host: Host, job_id: str, rank: int, step: int, source: RestoreSource
+        self, host: Host, job_id: str, rank: int, step: int, source: Source
     ) -> Copy | None:
         """Return what a rank finds at a source of its restore plan. Raises Unavailable."""
-        if source.kind == OWN_MEMORY:
+        if source.kind == SourceKind.OWN_MEMORY:
             return host.memory.find(job_id, rank, step, own=True)
-        if source.kind == OBJECT_STORE:
+        if source.kind == SourceKind.OBJECT_STORE:
             return await self._download(rank, step, source)
         holder = self.hosts[source.host_id]
         here = holder is host
@@ -228,7 +229,7 @@ class World:
         copy = holder.memory.find(job_id, rank, step)
         return copy if copy is None or copy.generation == source.generation else None
 
-    async def _download(self, rank: int, step: int, source: RestoreSource) -> Copy | None:
+    async def _download(self, rank: int, step: int, source: Source) -> Copy | None:
         try:
             data = await self.objects.get(source.uri)
         except NotFoundError:

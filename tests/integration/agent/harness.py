@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,18 +37,14 @@ from everstep.wire.v1.agents_pb2 import (
     StopRanks,
     StopRanksReply,
 )
-from everstep.wire.v1.checkpoints_pb2 import ReportShards
+from everstep.wire.v1.checkpoints_pb2 import Holder, ReportShards, RestoreSources, Shard
 from everstep.wire.v1.common_pb2 import (
-    OBJECT_STORE,
-    OWN_MEMORY,
-    PEER_MEMORY,
     CommandReply,
+    HeldSnapshots,
     HostPlacement,
     Layout,
     Outcome,
     Placement,
-    RankRestore,
-    RestoreSource,
 )
 from everstep.wire.v1.hosts_pb2 import JoinHost
 
@@ -269,20 +265,19 @@ async def start_all(
     restores: Sequence[RankRestore] = (),
 ) -> list[CommandReply]:
     """Start every host of a placement; returns the answers."""
-    plans = {one.rank: one for one in restores}
     return await asyncio.gather(
         *(
             plane.ask(
                 host.host_id,
-                StartRanks(
-                    job_id=JOB,
+                start_command(
+                    placement,
+                    host.host_id,
                     generation=generation,
                     spec_json=spec,
-                    placement=placement,
                     rendezvous_address="127.0.0.1",
                     rendezvous_port=1,
                     restore_step=restore_step,
-                    restores=[plans[rank] for rank in host.ranks if rank in plans],
+                    sources=sources_of([one for one in restores if one.rank in host.ranks]),
                 ),
                 CommandReply,
             )
@@ -291,22 +286,66 @@ async def start_all(
     )
 
 
-def own(host_id: str) -> RestoreSource:
+def start_command(
+    placement: Placement, host_id: str, *, job_id: str = JOB, **fields: Any
+) -> StartRanks:
+    """One host's part of a start."""
+    hosts = {one.host_id: one for one in placement.hosts}
+    mine = hosts[host_id]
+    return StartRanks(
+        job_id=job_id,
+        layout=placement.layout,
+        host_index=list(hosts).index(host_id),
+        host_count=len(hosts),
+        host=mine,
+        peer=hosts.get(mine.replica_host_id),
+        replicas=[
+            rank for one in placement.hosts if one.replica_host_id == host_id for rank in one.ranks
+        ],
+        **fields,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RankRestore:
+    """Where one rank loads from: memory of hosts before objects."""
+
+    rank: int
+    sources: Sequence[Holder | Shard]
+
+
+def sources_of(restores: Sequence[RankRestore]) -> RestoreSources:
+    """The sources of ranks as the wire has them; holders keep their order."""
+    found = RestoreSources()
+    for restore in restores:
+        for source in restore.sources:
+            if isinstance(source, Shard):
+                found.shards.add(
+                    rank=restore.rank,
+                    uri=source.uri,
+                    checksum=source.checksum,
+                    bytes=source.bytes,
+                )
+                continue
+            holder = found.holders.add()
+            holder.CopyFrom(source)
+            named = holder.replicas if holder.peer_port else holder.own
+            named.append(restore.rank)
+    return found
+
+
+def own(host_id: str) -> Holder:
     """The rank's own memory on a host."""
-    return RestoreSource(kind=OWN_MEMORY, host_id=host_id)
+    return Holder(host_id=host_id)
 
 
-def peer(host: Host) -> RestoreSource:
+def peer(host: Host) -> Holder:
     """The copy that a host keeps."""
     assert host.agent is not None
     facts = host.agent.facts
-    return RestoreSource(
-        kind=PEER_MEMORY, host_id=host.host_id, address=facts.address, peer_port=facts.peer_port
-    )
+    return Holder(host_id=host.host_id, address=facts.address, peer_port=facts.peer_port)
 
 
-def stored(shard: Any) -> RestoreSource:
-    """An uploaded shard."""
-    return RestoreSource(
-        kind=OBJECT_STORE, uri=shard.uri, checksum=shard.checksum, bytes=shard.bytes
-    )
+def held_ranks(held: Iterable[HeldSnapshots]) -> list[tuple[int, int, bool]]:
+    """What a host holds as (rank, step, own)."""
+    return [(rank, one.step, one.own) for one in held for rank in one.ranks]

@@ -9,6 +9,7 @@ import signal
 import pytest
 from tests.integration.agent import harness
 from tests.integration.agent.harness import (
+    RankRestore,
     hosts_on,
     new_plane,
     own,
@@ -22,7 +23,6 @@ from everstep.agent.processes import is_running
 from everstep.agent.runs import RunFiles
 from everstep.core.errors import Unavailable
 from everstep.wire.v1.agents_pb2 import KILLED, RANK_EXITED, RANK_READY, START_FAILED
-from everstep.wire.v1.common_pb2 import RankRestore
 
 
 async def test_new_agent_goes_on_with_the_ranks_of_the_old(tmp_path):
@@ -85,7 +85,8 @@ async def test_lost_fork_server_is_replaced_and_its_ranks_reported(tmp_path):
             (1, KILLED, 9),
         }
         await until(lambda: agent.forks.warm)
-        held = {one.rank: one.step for one in (await plane.stop("h1", 2)).held}
+        told = harness.held_ranks((await plane.stop("h1", 2)).held)
+        held = {rank: step for rank, step, _ in told}
         step = min(held.values())
         restores = [RankRestore(rank=rank, sources=[own("h1")]) for rank in held]
         await start_all(

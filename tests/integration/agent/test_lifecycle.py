@@ -105,7 +105,7 @@ async def test_stop_kills_older_ranks_before_it_answers(tmp_path):
         took_ms = (time.monotonic() - began) * 1_000
         assert reply.outcome.accepted
         assert not any(is_running(pid) for pid in pids)
-        held = {(one.rank, one.own): one.step for one in reply.held}
+        held = {(rank, own): step for rank, step, own in harness.held_ranks(reply.held)}
         assert set(held) == {(0, True), (1, True)}
         assert min(held.values()) >= 4
         assert 20_000 <= reply.rendezvous_port < 65_536
@@ -163,11 +163,12 @@ async def test_start_ends_what_no_stop_has_reached(tmp_path):
         assert not is_running(old)
         await plane.step_reached(2, 2)
         former = agent.runs.get(harness.JOB).ranks[0].pid
-        command = harness.StartRanks(
+        command = harness.start_command(
+            placed([host], 1),
+            "h1",
             job_id="job-2",
             generation=1,
             spec_json=spec_json(),
-            placement=placed([host], 1),
             restore_step=-1,
         )
         reply = await plane.ask("h1", command, harness.CommandReply)
@@ -260,10 +261,8 @@ async def test_start_that_does_not_fit_is_refused(tmp_path):
     ):
         [many] = await start_all(plane, placed([host], 3), 1, spec_json())
         assert many.outcome.why == "too_many_ranks"
-        placement = placed([other], 1)
-        placement.hosts[0].host_id = "h9"
-        command = harness.StartRanks(
-            job_id=harness.JOB, generation=1, spec_json=spec_json(), placement=placement
+        command = harness.start_command(
+            placed([other], 1), "h2", generation=1, spec_json=spec_json()
         )
         stranger = await plane.ask("h1", command, harness.CommandReply)
         assert stranger.outcome.why == "invalid_command"

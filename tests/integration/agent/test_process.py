@@ -9,7 +9,16 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from tests.integration.agent.harness import ROOT, Plane, hosts_on, own, spec_json, start_all, stored
+from tests.integration.agent.harness import (
+    ROOT,
+    Plane,
+    RankRestore,
+    held_ranks,
+    hosts_on,
+    own,
+    spec_json,
+    start_all,
+)
 from tests.waiting import until
 
 from everstep.agent.processes import is_running
@@ -22,7 +31,7 @@ from everstep.local.server_command import free_ports
 from everstep.local.servers import RunningServer
 from everstep.objectstore.memory import MemoryObjects
 from everstep.wire.v1.agents_pb2 import KILLED, RANK_EXITED, RANK_READY
-from everstep.wire.v1.common_pb2 import HostPlacement, Layout, Placement, RankRestore
+from everstep.wire.v1.common_pb2 import HostPlacement, Layout, Placement
 
 
 @pytest.fixture
@@ -131,8 +140,14 @@ async def test_killed_agent_comes_back_and_goes_on(tmp_path, plane, nats_url):
                 assert len(plane.reported(RANK_READY)) == 2
                 replies = {one: await plane.stop(one, 2) for one in ("p1", "p2")}
                 assert not any(is_running(pid) for pid in pids)
-                mine = {one.step for one in replies["p1"].held if one.own and one.rank == 0}
-                copies = {one.step for one in replies["p2"].held if not one.own and one.rank == 0}
+                mine, copies = (
+                    {
+                        step
+                        for rank, step, is_own in held_ranks(replies[name].held)
+                        if (rank, is_own) == (0, own_ones)
+                    }
+                    for name, own_ones in (("p1", True), ("p2", False))
+                )
                 assert mine & copies, (mine, copies)
                 step = max(mine)
                 restores = [RankRestore(rank=0, sources=[own("p1")])]
@@ -219,7 +234,7 @@ async def test_state_goes_through_the_real_object_store(tmp_path, plane, nats_ur
             await start_all(plane, placement(plane, "p1"), 1, spec)
             report = await until(lambda: plane.shards and plane.shards[0])
             assert (report.step, [one.rank for one in report.shards]) == (8, [0])
-            restores = [RankRestore(rank=0, sources=[stored(report.shards[0])])]
+            restores = [RankRestore(rank=0, sources=[report.shards[0]])]
             spec = spec_json(steps=10, bytes=5_000_000)
             await start_all(
                 plane, placement(plane, "p2"), 2, spec, restore_step=8, restores=restores

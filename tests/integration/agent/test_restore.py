@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.integration.agent import harness
 from tests.integration.agent.harness import (
+    RankRestore,
     hosts_on,
     new_plane,
     own,
     peer,
     placed,
+    sources_of,
     spec_json,
     start_all,
-    stored,
 )
 from tests.integration.agent.test_lifecycle import digest_after
 from tests.waiting import until
@@ -33,7 +34,8 @@ from everstep.wire.v1.agents_pb2 import (
     TellSteps,
     TellStepsReply,
 )
-from everstep.wire.v1.common_pb2 import CommandReply, RankRestore
+from everstep.wire.v1.checkpoints_pb2 import Shard
+from everstep.wire.v1.common_pb2 import CommandReply
 
 STEP = 6
 
@@ -156,10 +158,8 @@ async def test_all_sources_bad_fails_the_start_with_every_reason(two):
     corrupt(slot_of(hosts[0], 0, STEP))
     corrupt(slot_of(hosts[1], 0, STEP, is_own=False), "weights")
     await plane.objects.put("bad-object", b"x" * 5_000)
-    gone = harness.RestoreSource(kind=harness.OBJECT_STORE, uri="no-object", bytes=5_000)
-    bad = harness.RestoreSource(
-        kind=harness.OBJECT_STORE, uri="bad-object", bytes=5_000, checksum="0" * 32
-    )
+    gone = Shard(uri="no-object", bytes=5_000)
+    bad = Shard(uri="bad-object", bytes=5_000, checksum="0" * 32)
     restores = [RankRestore(rank=0, sources=[own("h1"), peer(hosts[1]), gone, bad])]
     placement = placed(hosts[:1], 1)
     await start_all(plane, placement, 2, spec_json(), restore_step=STEP, restores=restores)
@@ -186,8 +186,10 @@ async def test_object_store_brings_a_rank_back_without_any_memory(two):
     control = hosts[0].agent.runs.get(harness.JOB).ranks[0].control
     await until(lambda: not control.durable_busy)
     await plane.stop("h1", 2)
-    restores = [RankRestore(rank=0, sources=[stored(report.shards[0])])]
-    command = RestoreRanks(job_id=harness.JOB, generation=2, step=report.step, restores=restores)
+    restores = [RankRestore(rank=0, sources=[report.shards[0]])]
+    command = RestoreRanks(
+        job_id=harness.JOB, generation=2, step=report.step, sources=sources_of(restores)
+    )
     ahead = await plane.ask("h2", command, CommandReply)
     assert ahead.outcome.accepted
     spec = spec_json(steps=report.step + 3)
@@ -239,7 +241,7 @@ async def test_object_store_that_is_away_for_a_moment_is_waited_for(two):
     plane, hosts = two
     report = await uploaded(plane, hosts)
     away(plane.objects, 2)
-    restores = [RankRestore(rank=0, sources=[stored(report.shards[0])])]
+    restores = [RankRestore(rank=0, sources=[report.shards[0]])]
     await start_all(
         plane, on_second(hosts), 2, spec_json(), restore_step=report.step, restores=restores
     )
@@ -257,7 +259,7 @@ async def test_object_store_that_stays_away_fails_the_start_and_nothing_is_refus
     plane, hosts = two
     report = await uploaded(plane, hosts)
     away(plane.objects, 1_000)
-    restores = [RankRestore(rank=0, sources=[stored(report.shards[0])])]
+    restores = [RankRestore(rank=0, sources=[report.shards[0]])]
     await start_all(
         plane, on_second(hosts), 2, spec_json(), restore_step=report.step, restores=restores
     )
@@ -275,14 +277,14 @@ async def test_copy_of_another_history_is_not_taken_for_the_plans(two):
     abroad = peer(hosts[1])
     other.generation = abroad.generation = 7
     right.generation = 1
-    command = RestoreRanks(job_id=harness.JOB, generation=2, step=STEP)
-    command.restores.add(rank=0, sources=[other, abroad])
+    sources = sources_of([RankRestore(rank=0, sources=[other, abroad])])
+    command = RestoreRanks(job_id=harness.JOB, generation=2, step=STEP, sources=sources)
     refused = await plane.ask("h1", command, CommandReply)
     assert refused.outcome.why == "restore_failed"
     assert "not in this host's memory" in refused.outcome.detail
     assert "holds no step" in refused.outcome.detail
-    again = RestoreRanks(job_id=harness.JOB, generation=3, step=STEP)
-    again.restores.add(rank=0, sources=[other, right])
+    sources = sources_of([RankRestore(rank=0, sources=[other, right])])
+    again = RestoreRanks(job_id=harness.JOB, generation=3, step=STEP, sources=sources)
     await plane.stop("h1", 3)
     assert (await plane.ask("h1", again, CommandReply)).outcome.accepted
 
@@ -295,8 +297,8 @@ async def test_later_steps_are_dropped_by_a_start_from_an_earlier_one(two):
     spec = spec_json(step_ms=10_000)
     await start_all(plane, placed(hosts[:1], 1), 2, spec, restore_step=STEP - 1, restores=restores)
     await until(lambda: plane.reported(RANK_READY, 2))
-    held = [one for one in (await plane.probe("h1")).held if one.own]
-    assert [(one.rank, one.step) for one in held] == [(0, STEP - 1)]
+    held = harness.held_ranks((await plane.probe("h1")).held)
+    assert [(rank, step) for rank, step, is_own in held if is_own] == [(0, STEP - 1)]
 
 
 async def test_copies_of_an_older_placement_are_removed_once_useless(two):

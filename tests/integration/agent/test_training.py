@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tests.integration.agent.harness import (
     ROOT,
+    RankRestore,
+    held_ranks,
     hosts_on,
     new_plane,
     own,
@@ -25,7 +27,7 @@ from everstep.data.prepare import prepare
 from everstep.memory.reader import SlotReader
 from everstep.memory.receive import SlotReceiver
 from everstep.wire.v1.agents_pb2 import FINISHED, RANK_EXITED, RANK_READY
-from everstep.wire.v1.common_pb2 import Layout, RankRestore
+from everstep.wire.v1.common_pb2 import Layout
 
 pytestmark = pytest.mark.torch
 STEPS = 12
@@ -110,18 +112,15 @@ async def test_lost_host_is_replaced_and_nothing_is_different(tmp_path):
         for host in [*survivors, spare]:
             reply = await plane.stop(host.host_id, 2)
             assert reply.outcome.accepted
-            for one in reply.held:
-                source = own(host.host_id) if one.own else peer(host)
-                held.setdefault((one.rank, one.step), []).append(source)
+            for rank, step, is_own in held_ranks(reply.held):
+                source = own(host.host_id) if is_own else peer(host)
+                held.setdefault((rank, step), []).append(source)
         steps = {step for _, step in held}
         common = max(s for s in steps if all((rank, s) in held for rank in range(8)))
         told = plane.newest_step(1)
         assert common >= told - 1, (common, told)
         placement = laid_out([hosts[0], spare, hosts[2], hosts[3]])
-        restores = [  # own memory (kind 1) before a peer's (kind 2)
-            RankRestore(rank=rank, sources=sorted(held[rank, common], key=lambda one: one.kind))
-            for rank in range(8)
-        ]
+        restores = [RankRestore(rank=rank, sources=held[rank, common]) for rank in range(8)]
         await start_all(plane, placement, 2, spec, restore_step=common, restores=restores)
         ready = await until(
             lambda: len(got := plane.reported(RANK_READY, 2)) == 8 and got, limit_s=LIMIT_S

@@ -16,11 +16,8 @@ from everstep.objectstore.s3 import S3Store
 from everstep.service.commands import host_subject, send_command
 from everstep.wire.v1 import agents_pb2, checkpoints_pb2
 from everstep.wire.v1.common_pb2 import (
-    OBJECT_STORE,
-    OWN_MEMORY,
-    PEER_MEMORY,
     CommandReply,
-    HeldSnapshot,
+    HeldSnapshots,
     Outcome,
 )
 from everstep.wire.v1.envelope_pb2 import EventEnvelope
@@ -96,7 +93,7 @@ class Agents:
                 host_id=f"h{rank if own else 1 - rank}",
                 address="net",
                 peer_port=7000,
-                held=[HeldSnapshot(rank=rank, step=step, own=own, generation=generation - 1)],
+                held=[HeldSnapshots(step=step, own=own, generation=generation - 1, ranks=[rank])],
             )
             for rank, step, own in held
         ]
@@ -220,11 +217,9 @@ async def test_plan_mixes_sources_and_is_remembered(registry, agents, job_id):
     plan = await agents.plan(2, *held)
     assert plan.step == 20
     assert list(plan.passed_over) == ["step 21: rank 1 has no source"]
-    assert [[source.kind for source in restore.sources] for restore in plan.restores] == [
-        [OWN_MEMORY, OBJECT_STORE],
-        [PEER_MEMORY, OBJECT_STORE],
-    ]
-    assert plan.restores[1].sources[1].uri == agents.key(20, 1)
+    holders = [(h.host_id, list(h.own), list(h.replicas)) for h in plan.sources.holders]
+    assert holders == [("h0", [0], [1])]
+    assert [one.uri for one in plan.sources.shards] == [agents.key(20, rank) for rank in (0, 1)]
     assert await agents.plan(2) == plan
     await registry.kill()
     await registry.start()
@@ -312,7 +307,7 @@ async def test_memory_map_shows_what_hosts_hold(registry, job_id, bus):
             generation=1,
             at_ms=5,
             held=[
-                HeldSnapshot(rank=rank, step=step, own=own, generation=1)
+                HeldSnapshots(step=step, own=own, generation=1, ranks=[rank])
                 for rank, own in ((rank, True), (1 - rank, False))
                 for step in (6, 7 + rank)
             ],

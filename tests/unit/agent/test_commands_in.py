@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from everstep.agent.codec import decode_restore, decode_start
+from everstep.agent.codec import decode_sources, decode_start, held_messages
 from everstep.agent.environment import rank_environment
 from everstep.agent.runs import Peer, RankRestore, Source, SourceKind
+from everstep.agent.store import Held
 from everstep.core.errors import InvalidInput
 from everstep.core.spec import parse_spec_json
-from everstep.wire.v1 import common_pb2
+from everstep.memory.slot import Preamble
 from everstep.wire.v1.agents_pb2 import StartRanks
-from everstep.wire.v1.common_pb2 import HostPlacement, Layout, Placement, RestoreSource
+from everstep.wire.v1.checkpoints_pb2 import Holder, RestoreSources, Shard
+from everstep.wire.v1.common_pb2 import HostPlacement, Layout
 
 SPEC = json.dumps(
     {
@@ -28,29 +30,36 @@ SPEC = json.dumps(
 
 
 def command(**fields):
-    """A start of two hosts that keep each other's copies."""
-    hosts = [
-        HostPlacement(
-            host_id="a", address="10.0.0.1", peer_port=71, ranks=[0, 1], replica_host_id="b"
-        ),
-        HostPlacement(
-            host_id="b", address="10.0.0.2", peer_port=72, ranks=[2, 3], replica_host_id="a"
-        ),
-    ]
+    """The start of host b; it and host a keep each other's copies."""
     return StartRanks(
         **{
             "job_id": "job",
             "generation": 4,
             "spec_json": SPEC,
-            "placement": Placement(
-                layout=Layout(pp=2, dp_replicate=1, dp_shard=1, tp=2), hosts=hosts
-            ),
             "rendezvous_address": "10.0.0.1",
             "rendezvous_port": 29_000,
             "restore_step": 12,
+            "layout": Layout(pp=2, dp_replicate=1, dp_shard=1, tp=2),
+            "host_index": 1,
+            "host_count": 2,
+            "host": HostPlacement(
+                host_id="b", address="10.0.0.2", peer_port=72, ranks=[2, 3], replica_host_id="a"
+            ),
+            "peer": HostPlacement(
+                host_id="a", address="10.0.0.1", peer_port=71, ranks=[0, 1], replica_host_id="b"
+            ),
+            "replicas": [0, 1],
             **fields,
         }
     )
+
+
+def holding(rank, step, *, own):
+    """A snapshot of generation 3 in this host's memory."""
+    preamble = Preamble(
+        valid=True, step=step, generation=3, payload_bytes=0, header_bytes=0, header_checksum=0
+    )
+    return Held(rank=rank, own=own, slot=0, path=Path("/dev/shm/x"), preamble=preamble)
 
 
 def environment(start, rank, **options):
@@ -66,8 +75,8 @@ def environment(start, rank, **options):
     )
 
 
-def test_start_is_cut_down_to_this_host():
-    """Of the placement only this host, its peer and the ranks whose copies it keeps remain."""
+def test_start_says_where_this_host_stands():
+    """Its ranks, its peer, the ranks whose copies it keeps, and its index."""
     start = decode_start(command(), "b")
     assert (start.ranks, start.replicas) == ((2, 3), (0, 1))
     assert start.peer == Peer(host_id="a", address="10.0.0.1", peer_port=71)
@@ -78,7 +87,7 @@ def test_start_is_cut_down_to_this_host():
 @pytest.mark.parametrize(
     ("fields", "host", "message"),
     [
-        ({}, "c", "host c is not in the placement"),
+        ({}, "c", "host c was sent the start of host 'b'"),
         ({"job_id": "../x"}, "b", "is not a job id"),
         ({"spec_json": "{}"}, "b", "invalid job spec"),
     ],
@@ -89,28 +98,64 @@ def test_start_that_makes_no_sense_is_refused(fields, host, message):
         decode_start(command(**fields), host)
 
 
-def test_peer_outside_the_placement_is_refused():
-    """Copies cannot be sent to a host of which no address is known."""
-    wrong = command()
-    wrong.placement.hosts[1].replica_host_id = "z"
-    with pytest.raises(InvalidInput, match="replica host z"):
-        decode_start(wrong, "b")
+@pytest.mark.parametrize("fields", [{"peer": None}, {"peer": HostPlacement(host_id="z")}])
+def test_peer_of_which_no_address_is_known_is_refused(fields):
+    """Copies cannot be sent there."""
+    with pytest.raises(InvalidInput, match="copies go to host 'a'"):
+        decode_start(command(**fields), "b")
 
 
-def test_sources_keep_their_order_and_unknown_kinds_are_left_out():
-    """A source that a newer registry may name is passed over, not guessed at."""
-    restore = common_pb2.RankRestore(
-        rank=3,
-        sources=[
-            RestoreSource(kind=common_pb2.OBJECT_STORE, uri="u", checksum="c", bytes=5),
-            RestoreSource(kind=17),
-            RestoreSource(kind=common_pb2.OWN_MEMORY, host_id="b"),
+def test_sources_are_tried_own_memory_first_then_replicas_then_the_object():
+    """Each kind in the order of the holders; ranks that share a holder share its source."""
+    sources = RestoreSources(
+        holders=[
+            Holder(host_id="a", address="10.0.0.1", peer_port=71, generation=3, replicas=[2, 3]),
+            Holder(host_id="b", address="10.0.0.2", peer_port=72, generation=2, own=[2]),
         ],
+        shards=[Shard(rank=3, uri="u", checksum="c", bytes=5)],
+        shards_generation=1,
     )
-    assert decode_restore(restore).sources == (
-        Source(kind=SourceKind.OBJECT_STORE, uri="u", checksum="c", bytes=5),
-        Source(kind=SourceKind.OWN_MEMORY, host_id="b"),
+    copied = Source(
+        kind=SourceKind.PEER_MEMORY,
+        host_id="a",
+        address="10.0.0.1",
+        peer_port=71,
+        generation=3,
     )
+    mine = Source(
+        kind=SourceKind.OWN_MEMORY, host_id="b", address="10.0.0.2", peer_port=72, generation=2
+    )
+    stored = Source(kind=SourceKind.OBJECT_STORE, uri="u", checksum="c", bytes=5, generation=1)
+    assert decode_sources(sources, "b") == (
+        RankRestore(rank=2, sources=(mine, copied)),
+        RankRestore(rank=3, sources=(copied, stored)),
+    )
+
+
+def test_own_snapshot_on_another_host_is_a_peers_and_stays_the_first_choice():
+    """The rank has moved; it asks the host that it ran on before any that keeps its copy."""
+    sources = RestoreSources(
+        holders=[Holder(host_id="c", replicas=[2]), Holder(host_id="a", own=[2])]
+    )
+    (restore,) = decode_sources(sources, "b")
+    assert [(one.kind, one.host_id) for one in restore.sources] == [
+        (SourceKind.PEER_MEMORY, "a"),
+        (SourceKind.PEER_MEMORY, "c"),
+    ]
+
+
+def test_holdings_are_told_by_step_generation_and_owner():
+    """Own snapshots first, older steps before newer, ranks sorted."""
+    held = [
+        holding(rank, step, own=own) for own in (False, True) for rank in (1, 0) for step in (8, 7)
+    ]
+    assert [(one.own, one.step, list(one.ranks)) for one in held_messages(held)] == [
+        (True, 7, [0, 1]),
+        (True, 8, [0, 1]),
+        (False, 7, [0, 1]),
+        (False, 8, [0, 1]),
+    ]
+    assert {one.generation for one in held_messages(held)} == {3}
 
 
 def test_rank_finds_torchruns_variables():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.checkpoint_registry.words import ask, shard
 
-from everstep.checkpoint_registry.commands import CompleteFacts, HeldSnapshot, HostHoldings
+from everstep.checkpoint_registry.commands import CompleteFacts, HeldSnapshots, HostHoldings
 from everstep.checkpoint_registry.decider import decide_history
 from everstep.checkpoint_registry.events import Shard
 from everstep.checkpoint_registry.lineage import Restart, lineage_of
@@ -31,7 +31,7 @@ class World:
     history: History = field(default_factory=History)
     generation: int = 0
     state: tuple[tuple[int, int], ...] = ()
-    memory: dict[tuple[int, HeldSnapshot], tuple[tuple[int, int], ...]] = field(
+    memory: dict[tuple[int, HeldSnapshots], tuple[tuple[int, int], ...]] = field(
         default_factory=dict
     )
     stored: dict[tuple[int, int], tuple[tuple[int, int], ...]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class World:
         for _ in range(steps):
             self.state = (*self.state, (self.generation, self.step + 1))
         for host, rank, own in kept:
-            held = HeldSnapshot(rank=rank, step=self.step, own=own, generation=self.generation)
+            held = HeldSnapshots(step=self.step, generation=self.generation, own=own, ranks=(rank,))
             self.memory[host, held] = self.state
         if checkpoint:
             self.stored[self.step, self.generation] = self.state
@@ -88,16 +88,13 @@ class World:
         """Return the true state behind every source of the plan."""
         plan = decision.events[0]
         found = []
-        for rank, sources in enumerate(plan.memory):
-            for source in sources:
-                holder = plan.holders[source // 2]
-                held = HeldSnapshot(
-                    rank=rank,
-                    step=plan.step,
-                    own=source % 2 == 0,
-                    generation=holder.generation,
-                )
-                found.append(self.memory[holder.peer_port, held])
+        for holder in plan.holders:
+            for own, ranks in ((True, holder.own), (False, holder.replicas)):
+                for rank in ranks:
+                    held = HeldSnapshots(
+                        step=plan.step, generation=holder.generation, own=own, ranks=(rank,)
+                    )
+                    found.append(self.memory[holder.peer_port, held])
         found += [self.stored[plan.step, plan.shards_generation] for _ in plan.shards]
         return found
 

@@ -19,7 +19,7 @@ from everstep.checkpoint_registry.commands import NoteGeneration, NoteJob
 from everstep.checkpoint_registry.events import GenerationNoted, JobNoted, RestoreLaidOut
 from everstep.core.placement import Layout
 from everstep.service.handler import Handled
-from everstep.wire.v1.common_pb2 import OBJECT_STORE, OWN_MEMORY, PEER_MEMORY
+from everstep.wire.v1.checkpoints_pb2 import Holder, RestoreSources, Shard
 
 H1 = host("h1", own(0, 16), own(0, 17), copy_of(1, 16), copy_of(1, 17))
 H2 = host("h2", own(1, 16), own(1, 17), copy_of(0, 16), copy_of(0, 17))
@@ -102,7 +102,8 @@ def test_newer_checkpoint_beats_older_memory():
 def test_nothing_anywhere_is_a_fresh_start():
     """A first launch: step -1 and no sources."""
     reply = reply_to(HISTORY, ask(generation=1))
-    assert (reply.outcome.accepted, reply.step, list(reply.restores)) == (True, -1, [])
+    assert (reply.outcome.accepted, reply.step) == (True, -1)
+    assert reply.sources == RestoreSources()
 
 
 def test_memory_in_pieces_and_no_checkpoint_ever_is_a_fresh_start_that_says_why():
@@ -223,24 +224,28 @@ def test_ranks_outside_the_world_and_snapshots_of_the_future_are_ignored():
 def test_reply_says_where_to_reach_every_source():
     """Own memory names its host too: the rank may run elsewhere by now."""
     reply = reply_to(HISTORY, ask(host("h1", own(0, 20), copy_of(1, 20)), checkpoints=[facts(20)]))
-    first, second = reply.restores
-    assert [source.kind for source in first.sources] == [OWN_MEMORY, OBJECT_STORE]
-    assert [source.kind for source in second.sources] == [PEER_MEMORY, OBJECT_STORE]
-    for source in (first.sources[0], second.sources[0]):
-        where = (source.host_id, source.address, source.peer_port, source.generation)
-        assert where == ("h1", "h1.net", 7000, 1)
-    stored = second.sources[1]
-    expected = shard(1)
-    assert (stored.uri, stored.checksum, stored.bytes) == (expected.uri, "aa", 100)
-    assert stored.generation == 1
+    assert reply.sources == RestoreSources(
+        holders=[
+            Holder(
+                host_id="h1",
+                address="h1.net",
+                peer_port=7000,
+                generation=1,
+                own=[0],
+                replicas=[1],
+            )
+        ],
+        shards=[Shard(rank=rank, uri=shard(rank).uri, checksum="aa", bytes=100) for rank in (0, 1)],
+        shards_generation=1,
+    )
 
 
 def test_host_that_holds_a_step_of_two_generations_is_told_which_to_load():
     """The abandoned snapshot lies beside the good one, of the same rank and step."""
     given = HISTORY.given(*past((1, -1), (2, 15)))
     both = host("h1", own(0, 16, 1), own(0, 16, 2))
-    (restore,) = reply_to(given, ask(both, generation=3, world_size=1)).restores
-    assert [source.generation for source in restore.sources] == [2]
+    (holder,) = reply_to(given, ask(both, generation=3, world_size=1)).sources.holders
+    assert holder.generation == 2
 
 
 def test_generation_is_noted_once_and_never_backwards():

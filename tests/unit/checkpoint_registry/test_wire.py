@@ -16,7 +16,8 @@ PAIRS = [
     commands.ReportShards,
     commands.PlanRestore,
     commands.HostHoldings,
-    commands.HeldSnapshot,
+    commands.HeldSnapshots,
+    events.Holder,
     commands.DropJobCheckpoints,
     events.ShardsStored,
     events.ShardsRefused,
@@ -38,7 +39,7 @@ def test_class_has_the_fields_of_its_message(kind):
 def test_every_message_of_the_contract_has_its_class():
     """All of checkpoints.proto but replies and the question, which are written by field."""
     names = set(checkpoints_pb2.DESCRIPTOR.message_types_by_name)
-    assert names - {"PlanRestoreReply", "ListSteps", "ListStepsReply"} == {
+    assert names - {"PlanRestoreReply", "RestoreSources", "ListSteps", "ListStepsReply"} == {
         kind.__name__ for kind in PAIRS if not hasattr(common_pb2, kind.__name__)
     }
 

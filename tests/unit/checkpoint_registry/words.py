@@ -11,7 +11,7 @@ from everstep.checkpoint_registry.codec import CHECKPOINTS, HISTORIES
 from everstep.checkpoint_registry.commands import (
     CompleteCheckpoint,
     CompleteFacts,
-    HeldSnapshot,
+    HeldSnapshots,
     HostHoldings,
     PlanRestore,
     ReportShards,
@@ -103,17 +103,17 @@ def facts(step: int, *, generation: int = 1, world_size: int = 2) -> CompleteFac
     return CompleteFacts(step=step, generation=generation, shards=tuple(shards))
 
 
-def own(rank: int, step: int, generation: int = 1) -> HeldSnapshot:
+def own(rank: int, step: int, generation: int = 1) -> HeldSnapshots:
     """Return a rank's own snapshot."""
-    return HeldSnapshot(rank=rank, step=step, own=True, generation=generation)
+    return HeldSnapshots(step=step, generation=generation, own=True, ranks=(rank,))
 
 
-def copy_of(rank: int, step: int, generation: int = 1) -> HeldSnapshot:
+def copy_of(rank: int, step: int, generation: int = 1) -> HeldSnapshots:
     """Return a peer's snapshot kept as a replica."""
     return replace(own(rank, step, generation), own=False)
 
 
-def host(host_id: str, *held: HeldSnapshot) -> HostHoldings:
+def host(host_id: str, *held: HeldSnapshots) -> HostHoldings:
     """Return what a host holds."""
     return HostHoldings(host_id=host_id, address=f"{host_id}.net", peer_port=7000, held=held)
 
@@ -154,11 +154,12 @@ def planned(generation: int, step: int) -> RestorePlanned:
 
 def sources(plan: RestoreLaidOut) -> list[list[str]]:
     """Write a plan's sources for people: for each rank e.g. ``["own h1", "peer h2", "object"]``."""
-    words = []
-    for rank, memory in enumerate(plan.memory):
-        named = [f"{('own', 'peer')[s % 2]} {plan.holders[s // 2].host_id}" for s in memory]
-        words.append(named + ["object"] * any(shard.rank == rank for shard in plan.shards))
-    return words
+    return [
+        [f"own {holder.host_id}" for holder in plan.holders if rank in holder.own]
+        + [f"peer {holder.host_id}" for holder in plan.holders if rank in holder.replicas]
+        + ["object"] * any(shard.rank == rank for shard in plan.shards)
+        for rank in range(plan.world_size)
+    ]
 
 
 def past(*restarts: tuple[int, int]) -> Sequence[RestorePlanned]:

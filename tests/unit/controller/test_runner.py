@@ -18,14 +18,8 @@ from everstep.core.errors import Unavailable
 from everstep.core.system import RandomIds, SystemClock
 from everstep.eventstore.memory import MemoryStore
 from everstep.service.handler import Handler
-from everstep.wire.v1.checkpoints_pb2 import HostHoldings
-from everstep.wire.v1.common_pb2 import (
-    OWN_MEMORY,
-    PEER_MEMORY,
-    HeldSnapshot,
-    RankRestore,
-    RestoreSource,
-)
+from everstep.wire.v1.checkpoints_pb2 import Holder, HostHoldings, RestoreSources
+from everstep.wire.v1.common_pb2 import HeldSnapshots
 
 STEP = 7
 
@@ -39,7 +33,7 @@ class FakeFleet:
         self.cordoned: set[str] = set()
         self.hosts: list[str] = ["h0", "h1"]
         self.calls: list[str] = []
-        self.starts: dict[tuple[str, int], tuple[int, str]] = {}
+        self.starts: dict[tuple[str, int], tuple[int, list[int]]] = {}
         self.services_away = 0
         self.refuse_place: Rejected | None = None
 
@@ -52,7 +46,7 @@ class FakeFleet:
         return {host: self._fenced(host) for host in hosts if host not in self.dead}
 
     def _fenced(self, host_id: str) -> Fenced:
-        held = [HeldSnapshot(rank=r, step=STEP, own=True, generation=1) for r in (0, 1)]
+        held = [HeldSnapshots(step=STEP, own=True, generation=1, ranks=[0, 1])]
         return Fenced(
             host_id=host_id,
             address="127.0.0.1",
@@ -81,23 +75,20 @@ class FakeFleet:
         self.calls.append(f"plan {job.generation}")
         self._maybe_away()
         if job.generation == 1:
-            return Planned(step=-1, restores={}, passed_over=())
-        restores = {
-            rank: RankRestore(rank=rank, sources=[RestoreSource(kind=OWN_MEMORY, host_id="h0")])
-            for rank in range(4)
-        }
-        return Planned(step=STEP, restores=restores, passed_over=())
+            return Planned(step=-1, sources=RestoreSources(), passed_over=())
+        holder = Holder(host_id="h0", generation=1, own=range(4))
+        return Planned(step=STEP, sources=RestoreSources(holders=[holder]), passed_over=())
 
     async def start(
-        self, job: Job, restores: Mapping[str, Sequence[RankRestore]]
+        self, job: Job, sources: Mapping[str, RestoreSources]
     ) -> dict[str, Rejected | None]:
         await asyncio.sleep(0)
-        self.calls += [f"start {host_id} {job.generation}" for host_id in restores]
-        for host_id in restores.keys() - self.dead:
-            kinds = ",".join(str(r.sources[0].kind) for r in restores[host_id])
+        self.calls += [f"start {host_id} {job.generation}" for host_id in sources]
+        for host_id in sources.keys() - self.dead:
+            ranks = [rank for holder in sources[host_id].holders for rank in holder.own]
             key = (host_id, job.generation)
-            self.starts.setdefault(key, (job.rendezvous_port, kinds))
-        return dict.fromkeys(host for host in restores if host not in self.dead)
+            self.starts.setdefault(key, (job.rendezvous_port, ranks))
+        return dict.fromkeys(host for host in sources if host not in self.dead)
 
     async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
         self.calls.append("save")
@@ -161,14 +152,15 @@ async def test_launch_starts_every_host_at_one_rendezvous():
 
 
 async def test_recovery_replaces_the_host_and_moves_sources_with_it():
-    """Ranks that stay load from their own memory, those that moved from a peer."""
+    """Every host gets the sources of its ranks; those that moved count as a peer's."""
     store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
     runner = await launched(store, fleet)
     await runner.apply(lost("h1"))
     job = await until(store, lambda job: job.started)
     assert (job.generation, job.restore_step) == (2, STEP)
-    assert fleet.starts[("h0", 2)][1] == f"{OWN_MEMORY},{OWN_MEMORY}"
-    assert fleet.starts[("h2", 2)][1] == f"{PEER_MEMORY},{PEER_MEMORY}"
+    assert (fleet.starts["h0", 2][1], fleet.starts["h2", 2][1]) == ([0, 1], [2, 3])
+    decided = [e.data for e in await store.load(f"job-{JOB}") if e.type == "restore_decided.v1"]
+    assert [(one["own_memory"], one["peer_memory"]) for one in decided] == [(0, 0), (2, 2)]
     assert not [call for call in fleet.calls if call == "fence h1 2"]
 
 

@@ -1,38 +1,38 @@
-"""Reads commands into this host's own words.
-
-By hand and not by ``wire.codec``: a start names every host of the placement, and of 2,048 this one
-needs itself, its peer, and those whose copies it keeps.
-"""
+"""Reads commands into this host's own words, and writes what its memory holds."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from everstep.agent.runs import Peer, RankRestore, Source, SourceKind, Start
+from everstep.agent.store import Held
 from everstep.core.errors import InvalidInput
 from everstep.core.ids import is_valid_id
 from everstep.core.spec import parse_spec_json
-from everstep.wire.v1 import common_pb2
 from everstep.wire.v1.agents_pb2 import StartRanks
+from everstep.wire.v1.checkpoints_pb2 import RestoreSources
+from everstep.wire.v1.common_pb2 import HeldSnapshots
 
 
 def decode_start(command: StartRanks, host_id: str) -> Start:
-    """Return this host's part of a start.
+    """Return a start of this host.
 
     Raises:
-        InvalidInput: the job id or spec is wrong, or the host is not in the placement.
+        InvalidInput: the job id or spec is wrong, or the start is another host's.
     """
     if not is_valid_id(command.job_id):
         raise InvalidInput(f"{command.job_id!r} is not a job id")
     parse_spec_json(command.spec_json)
-    hosts = command.placement.hosts
-    index = next((i for i, one in enumerate(hosts) if one.host_id == host_id), None)
-    if index is None:
-        raise InvalidInput(f"host {host_id} is not in the placement of job {command.job_id}")
-    mine = hosts[index]
-    peers = {one.host_id: one for one in hosts if one.host_id == mine.replica_host_id}
-    peer = peers.get(mine.replica_host_id)
-    if mine.replica_host_id and peer is None:
-        raise InvalidInput(f"replica host {mine.replica_host_id} is not in the placement")
-    layout = command.placement.layout
+    mine, peer, layout = command.host, command.peer, command.layout
+    if mine.host_id != host_id:
+        raise InvalidInput(
+            f"host {host_id} was sent the start of host {mine.host_id!r} of job {command.job_id}"
+        )
+    if mine.replica_host_id != peer.host_id:
+        raise InvalidInput(
+            f"copies go to host {mine.replica_host_id!r}, and where to reach "
+            f"{peer.host_id!r} is said"
+        )
     return Start(
         job_id=command.job_id,
         generation=command.generation,
@@ -41,35 +41,56 @@ def decode_start(command: StartRanks, host_id: str) -> Start:
         rendezvous_port=command.rendezvous_port,
         restore_step=command.restore_step,
         world_size=layout.pp * layout.dp_replicate * layout.dp_shard * layout.tp,
-        host_index=index,
-        host_count=len(hosts),
+        host_index=command.host_index,
+        host_count=command.host_count,
         ranks=tuple(mine.ranks),
-        peer=None
-        if peer is None
-        else Peer(host_id=peer.host_id, address=peer.address, peer_port=peer.peer_port),
-        replicas=tuple(
-            rank for one in hosts if one.replica_host_id == host_id for rank in one.ranks
-        ),
-        restores=tuple(decode_restore(one) for one in command.restores),
+        peer=Peer(host_id=peer.host_id, address=peer.address, peer_port=peer.peer_port)
+        if peer.host_id
+        else None,
+        replicas=tuple(command.replicas),
+        restores=decode_sources(command.sources, host_id),
     )
 
 
-def decode_restore(restore: common_pb2.RankRestore) -> RankRestore:
-    """Return a rank's sources; kinds that this version does not know are left out."""
-    return RankRestore(
-        rank=restore.rank,
-        sources=tuple(
-            Source(
-                kind=SourceKind(common_pb2.SourceKind.Name(one.kind)),
-                host_id=one.host_id,
-                address=one.address,
-                peer_port=one.peer_port,
-                uri=one.uri,
-                checksum=one.checksum,
-                bytes=one.bytes,
-                generation=one.generation,
+def decode_sources(sources: RestoreSources, host_id: str) -> tuple[RankRestore, ...]:
+    """Return each rank's sources in order of preference, by rank.
+
+    A rank's own snapshot that lies on another host than this one is loaded from there as from a
+    peer.
+    """
+    found: dict[int, list[Source]] = {}
+    for kind in (SourceKind.OWN_MEMORY, SourceKind.PEER_MEMORY):
+        own = kind is SourceKind.OWN_MEMORY
+        for holder in sources.holders:
+            here = own and holder.host_id == host_id
+            source = Source(
+                kind=SourceKind.OWN_MEMORY if here else SourceKind.PEER_MEMORY,
+                host_id=holder.host_id,
+                address=holder.address,
+                peer_port=holder.peer_port,
+                generation=holder.generation,
             )
-            for one in restore.sources
-            if one.kind in {common_pb2.OWN_MEMORY, common_pb2.PEER_MEMORY, common_pb2.OBJECT_STORE}
-        ),
-    )
+            for rank in holder.own if own else holder.replicas:
+                found.setdefault(rank, []).append(source)
+    for shard in sources.shards:
+        stored = Source(
+            kind=SourceKind.OBJECT_STORE,
+            uri=shard.uri,
+            checksum=shard.checksum,
+            bytes=shard.bytes,
+            generation=sources.shards_generation,
+        )
+        found.setdefault(shard.rank, []).append(stored)
+    return tuple(RankRestore(rank=rank, sources=tuple(found[rank])) for rank in sorted(found))
+
+
+def held_messages(held: Iterable[Held]) -> list[HeldSnapshots]:
+    """Say what lies in memory, grouped: own snapshots before replicas, older steps before newer."""
+    groups: dict[tuple[bool, int, int], list[int]] = {}
+    for one in held:
+        key = (not one.own, one.step, one.preamble.generation)
+        groups.setdefault(key, []).append(one.rank)
+    return [
+        HeldSnapshots(step=step, generation=generation, own=not copied, ranks=sorted(ranks))
+        for (copied, step, generation), ranks in sorted(groups.items())
+    ]

@@ -14,13 +14,13 @@ from typing import Final, TypeVar
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
-from everstep.agent.codec import decode_restore, decode_start
+from everstep.agent.codec import decode_sources, decode_start, held_messages
 from everstep.agent.forks import ForkServer
 from everstep.agent.membership import HostFacts, running_jobs
 from everstep.agent.ports import PortChooser
 from everstep.agent.restore import Restorer
 from everstep.agent.runs import Runs, Start
-from everstep.agent.steps import StepMessages, held_message
+from everstep.agent.steps import StepMessages
 from everstep.agent.store import HostMemory
 from everstep.agent.supervisor import Supervisor
 from everstep.core.errors import InvalidInput
@@ -39,7 +39,7 @@ from everstep.wire.v1.agents_pb2 import (
     TellSteps,
     TellStepsReply,
 )
-from everstep.wire.v1.common_pb2 import CommandReply, HeldSnapshot, Outcome
+from everstep.wire.v1.common_pb2 import CommandReply, HeldSnapshots, Outcome
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class HostCommands:
             return _refused(
                 "running", f"generation {running.generation} of job {job_id} writes these slots"
             )
-        plans = [decode_restore(one) for one in command.restores]
+        plans = decode_sources(command.sources, self._facts.host_id)
         answers = await asyncio.gather(
             *(self._restorer.restore(job_id, generation, command.step, plan) for plan in plans)
         )
@@ -223,8 +223,8 @@ class HostCommands:
 
         return await bus.serve(host_subject(self._facts.host_id, f"cmd.{name}"), reply)
 
-    def _held(self, job_id: str) -> list[HeldSnapshot]:
-        return [held_message(one) for one in self._memory.held(job_id)]
+    def _held(self, job_id: str) -> list[HeldSnapshots]:
+        return held_messages(self._memory.held(job_id))
 
     async def _make_way(self, start: Start) -> None:
         """End what still runs in the place of the new ranks.

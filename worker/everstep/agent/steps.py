@@ -7,9 +7,10 @@ import logging
 from collections import deque
 from typing import Final
 
+from everstep.agent.codec import held_messages
 from everstep.agent.metrics import GATHER_MS_MAX, RankStep, StepGatherer
 from everstep.agent.runs import JobRun
-from everstep.agent.store import Held, HostMemory
+from everstep.agent.store import HostMemory
 from everstep.core.errors import Unavailable
 from everstep.core.ports import Bus
 from everstep.core.spec import parse_spec_json
@@ -17,7 +18,6 @@ from everstep.core.system import Clock
 from everstep.service.commands import host_subject
 from everstep.wire.v1.agents_pb2 import RankStep as RankStepMessage
 from everstep.wire.v1.agents_pb2 import StepMetrics
-from everstep.wire.v1.common_pb2 import HeldSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -109,16 +109,9 @@ class StepMessages:
             remembered = StepMetrics()
             remembered.CopyFrom(message)
             self._remembered.append(remembered)
-            message.held.extend(held_message(one) for one in self._memory.held(run.job_id))
+            message.held.extend(held_messages(self._memory.held(run.job_id)))
             self._unsent.append(message.SerializeToString())
             self._wake.set()
-
-
-def held_message(held: Held) -> HeldSnapshot:
-    """Return a snapshot as the wire names it."""
-    return HeldSnapshot(
-        rank=held.rank, step=held.step, own=held.own, generation=held.preamble.generation
-    )
 
 
 def _message(step: RankStep) -> RankStepMessage:

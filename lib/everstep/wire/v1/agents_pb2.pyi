@@ -1,3 +1,4 @@
+from everstep.wire.v1 import checkpoints_pb2 as _checkpoints_pb2
 from everstep.wire.v1 import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -79,8 +80,8 @@ class StepMetrics(_message.Message):
     generation: int
     at_ms: int
     ranks: _containers.RepeatedCompositeFieldContainer[RankStep]
-    held: _containers.RepeatedCompositeFieldContainer[_common_pb2.HeldSnapshot]
-    def __init__(self, host_id: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., at_ms: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[RankStep, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshot, _Mapping]]] = ...) -> None: ...
+    held: _containers.RepeatedCompositeFieldContainer[_common_pb2.HeldSnapshots]
+    def __init__(self, host_id: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., at_ms: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[RankStep, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshots, _Mapping]]] = ...) -> None: ...
 
 class RankStep(_message.Message):
     __slots__ = ("rank", "step", "step_time_ms", "blocked_ms", "data_wait_ms", "stall_ms", "loss", "grad_norm", "tokens", "health", "completed_at_ms", "first")
@@ -165,24 +166,34 @@ class RefusedSource(_message.Message):
     def __init__(self, step: _Optional[int] = ..., kind: _Optional[_Union[_common_pb2.SourceKind, str]] = ..., host_id: _Optional[str] = ..., uri: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class StartRanks(_message.Message):
-    __slots__ = ("job_id", "generation", "spec_json", "placement", "rendezvous_address", "rendezvous_port", "restore_step", "restores")
+    __slots__ = ("job_id", "generation", "spec_json", "rendezvous_address", "rendezvous_port", "restore_step", "sources", "layout", "host_index", "host_count", "host", "peer", "replicas")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
-    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_PORT_FIELD_NUMBER: _ClassVar[int]
     RESTORE_STEP_FIELD_NUMBER: _ClassVar[int]
-    RESTORES_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    HOST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    HOST_COUNT_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     spec_json: str
-    placement: _common_pb2.Placement
     rendezvous_address: str
     rendezvous_port: int
     restore_step: int
-    restores: _containers.RepeatedCompositeFieldContainer[_common_pb2.RankRestore]
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., spec_json: _Optional[str] = ..., placement: _Optional[_Union[_common_pb2.Placement, _Mapping]] = ..., rendezvous_address: _Optional[str] = ..., rendezvous_port: _Optional[int] = ..., restore_step: _Optional[int] = ..., restores: _Optional[_Iterable[_Union[_common_pb2.RankRestore, _Mapping]]] = ...) -> None: ...
+    sources: _checkpoints_pb2.RestoreSources
+    layout: _common_pb2.Layout
+    host_index: int
+    host_count: int
+    host: _common_pb2.HostPlacement
+    peer: _common_pb2.HostPlacement
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., spec_json: _Optional[str] = ..., rendezvous_address: _Optional[str] = ..., rendezvous_port: _Optional[int] = ..., restore_step: _Optional[int] = ..., sources: _Optional[_Union[_checkpoints_pb2.RestoreSources, _Mapping]] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., host_index: _Optional[int] = ..., host_count: _Optional[int] = ..., host: _Optional[_Union[_common_pb2.HostPlacement, _Mapping]] = ..., peer: _Optional[_Union[_common_pb2.HostPlacement, _Mapping]] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StopRanks(_message.Message):
     __slots__ = ("job_id", "generation", "graceful", "forget")
@@ -197,18 +208,18 @@ class StopRanks(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., graceful: _Optional[bool] = ..., forget: _Optional[bool] = ...) -> None: ...
 
 class StopRanksReply(_message.Message):
-    __slots__ = ("outcome", "host_id", "held", "rendezvous_port", "address")
+    __slots__ = ("outcome", "host_id", "rendezvous_port", "address", "held")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
-    HELD_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_PORT_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     outcome: _common_pb2.Outcome
     host_id: str
-    held: _containers.RepeatedCompositeFieldContainer[_common_pb2.HeldSnapshot]
     rendezvous_port: int
     address: str
-    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., host_id: _Optional[str] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshot, _Mapping]]] = ..., rendezvous_port: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+    held: _containers.RepeatedCompositeFieldContainer[_common_pb2.HeldSnapshots]
+    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., host_id: _Optional[str] = ..., rendezvous_port: _Optional[int] = ..., address: _Optional[str] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshots, _Mapping]]] = ...) -> None: ...
 
 class SaveRanks(_message.Message):
     __slots__ = ("job_id", "generation")
@@ -219,16 +230,16 @@ class SaveRanks(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class RestoreRanks(_message.Message):
-    __slots__ = ("job_id", "generation", "step", "restores")
+    __slots__ = ("job_id", "generation", "step", "sources")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
-    RESTORES_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     step: int
-    restores: _containers.RepeatedCompositeFieldContainer[_common_pb2.RankRestore]
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., restores: _Optional[_Iterable[_Union[_common_pb2.RankRestore, _Mapping]]] = ...) -> None: ...
+    sources: _checkpoints_pb2.RestoreSources
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., sources: _Optional[_Union[_checkpoints_pb2.RestoreSources, _Mapping]] = ...) -> None: ...
 
 class SeekRanks(_message.Message):
     __slots__ = ("job_id", "generation", "position")
@@ -263,19 +274,19 @@ class ProbeHost(_message.Message):
     def __init__(self, nonce: _Optional[str] = ...) -> None: ...
 
 class ProbeHostReply(_message.Message):
-    __slots__ = ("outcome", "host_id", "nonce", "agent_epoch", "jobs", "held", "fork_server_warm")
+    __slots__ = ("outcome", "host_id", "nonce", "agent_epoch", "jobs", "fork_server_warm", "held")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     AGENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
-    HELD_FIELD_NUMBER: _ClassVar[int]
     FORK_SERVER_WARM_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     outcome: _common_pb2.Outcome
     host_id: str
     nonce: str
     agent_epoch: str
     jobs: _containers.RepeatedCompositeFieldContainer[RunningJob]
-    held: _containers.RepeatedCompositeFieldContainer[_common_pb2.HeldSnapshot]
     fork_server_warm: bool
-    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., host_id: _Optional[str] = ..., nonce: _Optional[str] = ..., agent_epoch: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[RunningJob, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshot, _Mapping]]] = ..., fork_server_warm: _Optional[bool] = ...) -> None: ...
+    held: _containers.RepeatedCompositeFieldContainer[_common_pb2.HeldSnapshots]
+    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., host_id: _Optional[str] = ..., nonce: _Optional[str] = ..., agent_epoch: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[RunningJob, _Mapping]]] = ..., fork_server_warm: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshots, _Mapping]]] = ...) -> None: ...

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from everstep.wire.v1 import common_pb2 as everstep_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65verstep/v1/checkpoints.proto\x12\x0b\x65verstep.v1\x1a\x18\x65verstep/v1/common.proto\"C\n\x05Shard\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\r\n\x05\x62ytes\x18\x03 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\t\"\xac\x01\n\x0cReportShards\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x0f\n\x07host_id\x18\x04 \x01(\t\x12\x12\n\nworld_size\x18\x05 \x01(\x05\x12\"\n\x06shards\x18\x06 \x03(\x0b\x32\x12.everstep.v1.Shard\x12\x12\n\ndata_state\x18\x07 \x01(\t\x12\r\n\x05\x61t_ms\x18\x08 \x01(\x03\"\x94\x01\n\x0bPlanRestore\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x12\n\nworld_size\x18\x03 \x01(\x05\x12+\n\x08holdings\x18\x04 \x03(\x0b\x32\x19.everstep.v1.HostHoldings\x12\x11\n\tfrom_step\x18\x05 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x06 \x01(\x03\"l\n\x0cHostHoldings\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tpeer_port\x18\x03 \x01(\x05\x12\'\n\x04held\x18\x04 \x03(\x0b\x32\x19.everstep.v1.HeldSnapshot\"\x88\x01\n\x10PlanRestoreReply\x12%\n\x07outcome\x18\x01 \x01(\x0b\x32\x14.everstep.v1.Outcome\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12*\n\x08restores\x18\x03 \x03(\x0b\x32\x18.everstep.v1.RankRestore\x12\x13\n\x0bpassed_over\x18\x04 \x03(\t\"\x1b\n\tListSteps\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"F\n\x0eListStepsReply\x12%\n\x07outcome\x18\x01 \x01(\x0b\x32\x14.everstep.v1.Outcome\x12\r\n\x05steps\x18\x02 \x03(\x03\"3\n\x12\x44ropJobCheckpoints\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\"\xac\x01\n\x0cShardsStored\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x0f\n\x07host_id\x18\x04 \x01(\t\x12\x12\n\nworld_size\x18\x05 \x01(\x05\x12\"\n\x06shards\x18\x06 \x03(\x0b\x32\x12.everstep.v1.Shard\x12\x12\n\ndata_state\x18\x07 \x01(\t\x12\r\n\x05\x61t_ms\x18\x08 \x01(\x03\"j\n\rShardsRefused\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x0b\n\x03uri\x18\x04 \x01(\t\x12\x0b\n\x03why\x18\x05 \x01(\t\x12\r\n\x05\x61t_ms\x18\x06 \x01(\x03\"{\n\x13\x43heckpointCompleted\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x14\n\x0cmanifest_uri\x18\x04 \x01(\t\x12\r\n\x05\x62ytes\x18\x05 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x06 \x01(\x03\"a\n\x11\x43heckpointDeleted\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x0b\n\x03why\x18\x04 \x01(\t\x12\r\n\x05\x61t_ms\x18\x05 \x01(\x03\"\xa5\x01\n\x0eRestorePlanned\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12\x12\n\nown_memory\x18\x04 \x01(\x05\x12\x13\n\x0bpeer_memory\x18\x05 \x01(\x05\x12\x14\n\x0cobject_store\x18\x06 \x01(\x05\x12\x13\n\x0bpassed_over\x18\x07 \x03(\t\x12\r\n\x05\x61t_ms\x18\x08 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65verstep/v1/checkpoints.proto\x12\x0b\x65verstep.v1\x1a\x18\x65verstep/v1/common.proto\"C\n\x05Shard\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\r\n\x05\x62ytes\x18\x03 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\t\"p\n\x06Holder\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tpeer_port\x18\x03 \x01(\x05\x12\x12\n\ngeneration\x18\x04 \x01(\x03\x12\x0b\n\x03own\x18\x05 \x03(\x05\x12\x10\n\x08replicas\x18\x06 \x03(\x05\"u\n\x0eRestoreSources\x12$\n\x07holders\x18\x01 \x03(\x0b\x32\x13.everstep.v1.Holder\x12\"\n\x06shards\x18\x02 \x03(\x0b\x32\x12.everstep.v1.Shard\x12\x19\n\x11shards_generation\x18\x03 \x01(\x03\"\xac\x01\n\x0cReportShards\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x0f\n\x07host_id\x18\x04 \x01(\t\x12\x12\n\nworld_size\x18\x05 \x01(\x05\x12\"\n\x06shards\x18\x06 \x03(\x0b\x32\x12.everstep.v1.Shard\x12\x12\n\ndata_state\x18\x07 \x01(\t\x12\r\n\x05\x61t_ms\x18\x08 \x01(\x03\"\x94\x01\n\x0bPlanRestore\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x12\n\nworld_size\x18\x03 \x01(\x05\x12+\n\x08holdings\x18\x04 \x03(\x0b\x32\x19.everstep.v1.HostHoldings\x12\x11\n\tfrom_step\x18\x05 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x06 \x01(\x03\"s\n\x0cHostHoldings\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tpeer_port\x18\x03 \x01(\x05\x12(\n\x04held\x18\x05 \x03(\x0b\x32\x1a.everstep.v1.HeldSnapshotsJ\x04\x08\x04\x10\x05\"\x90\x01\n\x10PlanRestoreReply\x12%\n\x07outcome\x18\x01 \x01(\x0b\x32\x14.everstep.v1.Outcome\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x13\n\x0bpassed_over\x18\x04 \x03(\t\x12,\n\x07sources\x18\x05 \x01(\x0b\x32\x1b.everstep.v1.RestoreSourcesJ\x04\x08\x03\x10\x04\"\x1b\n\tListSteps\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"F\n\x0eListStepsReply\x12%\n\x07outcome\x18\x01 \x01(\x0b\x32\x14.everstep.v1.Outcome\x12\r\n\x05steps\x18\x02 \x03(\x03\"3\n\x12\x44ropJobCheckpoints\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\"\xac\x01\n\x0cShardsStored\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x0f\n\x07host_id\x18\x04 \x01(\t\x12\x12\n\nworld_size\x18\x05 \x01(\x05\x12\"\n\x06shards\x18\x06 \x03(\x0b\x32\x12.everstep.v1.Shard\x12\x12\n\ndata_state\x18\x07 \x01(\t\x12\r\n\x05\x61t_ms\x18\x08 \x01(\x03\"j\n\rShardsRefused\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x0b\n\x03uri\x18\x04 \x01(\t\x12\x0b\n\x03why\x18\x05 \x01(\t\x12\r\n\x05\x61t_ms\x18\x06 \x01(\x03\"{\n\x13\x43heckpointCompleted\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x14\n\x0cmanifest_uri\x18\x04 \x01(\t\x12\r\n\x05\x62ytes\x18\x05 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x06 \x01(\x03\"a\n\x11\x43heckpointDeleted\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x0b\n\x03why\x18\x04 \x01(\t\x12\r\n\x05\x61t_ms\x18\x05 \x01(\x03\"\xa5\x01\n\x0eRestorePlanned\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12\x12\n\nown_memory\x18\x04 \x01(\x05\x12\x13\n\x0bpeer_memory\x18\x05 \x01(\x05\x12\x14\n\x0cobject_store\x18\x06 \x01(\x05\x12\x13\n\x0bpassed_over\x18\x07 \x03(\t\x12\r\n\x05\x61t_ms\x18\x08 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,28 +34,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SHARD']._serialized_start=72
   _globals['_SHARD']._serialized_end=139
-  _globals['_REPORTSHARDS']._serialized_start=142
-  _globals['_REPORTSHARDS']._serialized_end=314
-  _globals['_PLANRESTORE']._serialized_start=317
-  _globals['_PLANRESTORE']._serialized_end=465
-  _globals['_HOSTHOLDINGS']._serialized_start=467
-  _globals['_HOSTHOLDINGS']._serialized_end=575
-  _globals['_PLANRESTOREREPLY']._serialized_start=578
-  _globals['_PLANRESTOREREPLY']._serialized_end=714
-  _globals['_LISTSTEPS']._serialized_start=716
-  _globals['_LISTSTEPS']._serialized_end=743
-  _globals['_LISTSTEPSREPLY']._serialized_start=745
-  _globals['_LISTSTEPSREPLY']._serialized_end=815
-  _globals['_DROPJOBCHECKPOINTS']._serialized_start=817
-  _globals['_DROPJOBCHECKPOINTS']._serialized_end=868
-  _globals['_SHARDSSTORED']._serialized_start=871
-  _globals['_SHARDSSTORED']._serialized_end=1043
-  _globals['_SHARDSREFUSED']._serialized_start=1045
-  _globals['_SHARDSREFUSED']._serialized_end=1151
-  _globals['_CHECKPOINTCOMPLETED']._serialized_start=1153
-  _globals['_CHECKPOINTCOMPLETED']._serialized_end=1276
-  _globals['_CHECKPOINTDELETED']._serialized_start=1278
-  _globals['_CHECKPOINTDELETED']._serialized_end=1375
-  _globals['_RESTOREPLANNED']._serialized_start=1378
-  _globals['_RESTOREPLANNED']._serialized_end=1543
+  _globals['_HOLDER']._serialized_start=141
+  _globals['_HOLDER']._serialized_end=253
+  _globals['_RESTORESOURCES']._serialized_start=255
+  _globals['_RESTORESOURCES']._serialized_end=372
+  _globals['_REPORTSHARDS']._serialized_start=375
+  _globals['_REPORTSHARDS']._serialized_end=547
+  _globals['_PLANRESTORE']._serialized_start=550
+  _globals['_PLANRESTORE']._serialized_end=698
+  _globals['_HOSTHOLDINGS']._serialized_start=700
+  _globals['_HOSTHOLDINGS']._serialized_end=815
+  _globals['_PLANRESTOREREPLY']._serialized_start=818
+  _globals['_PLANRESTOREREPLY']._serialized_end=962
+  _globals['_LISTSTEPS']._serialized_start=964
+  _globals['_LISTSTEPS']._serialized_end=991
+  _globals['_LISTSTEPSREPLY']._serialized_start=993
+  _globals['_LISTSTEPSREPLY']._serialized_end=1063
+  _globals['_DROPJOBCHECKPOINTS']._serialized_start=1065
+  _globals['_DROPJOBCHECKPOINTS']._serialized_end=1116
+  _globals['_SHARDSSTORED']._serialized_start=1119
+  _globals['_SHARDSSTORED']._serialized_end=1291
+  _globals['_SHARDSREFUSED']._serialized_start=1293
+  _globals['_SHARDSREFUSED']._serialized_end=1399
+  _globals['_CHECKPOINTCOMPLETED']._serialized_start=1401
+  _globals['_CHECKPOINTCOMPLETED']._serialized_end=1524
+  _globals['_CHECKPOINTDELETED']._serialized_start=1526
+  _globals['_CHECKPOINTDELETED']._serialized_end=1623
+  _globals['_RESTOREPLANNED']._serialized_start=1626
+  _globals['_RESTOREPLANNED']._serialized_end=1791
 # @@protoc_insertion_point(module_scope)

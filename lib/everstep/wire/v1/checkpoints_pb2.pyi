@@ -19,6 +19,32 @@ class Shard(_message.Message):
     checksum: str
     def __init__(self, rank: _Optional[int] = ..., uri: _Optional[str] = ..., bytes: _Optional[int] = ..., checksum: _Optional[str] = ...) -> None: ...
 
+class Holder(_message.Message):
+    __slots__ = ("host_id", "address", "peer_port", "generation", "own", "replicas")
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PEER_PORT_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    OWN_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    host_id: str
+    address: str
+    peer_port: int
+    generation: int
+    own: _containers.RepeatedScalarFieldContainer[int]
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, host_id: _Optional[str] = ..., address: _Optional[str] = ..., peer_port: _Optional[int] = ..., generation: _Optional[int] = ..., own: _Optional[_Iterable[int]] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RestoreSources(_message.Message):
+    __slots__ = ("holders", "shards", "shards_generation")
+    HOLDERS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    holders: _containers.RepeatedCompositeFieldContainer[Holder]
+    shards: _containers.RepeatedCompositeFieldContainer[Shard]
+    shards_generation: int
+    def __init__(self, holders: _Optional[_Iterable[_Union[Holder, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., shards_generation: _Optional[int] = ...) -> None: ...
+
 class ReportShards(_message.Message):
     __slots__ = ("job_id", "step", "generation", "host_id", "world_size", "shards", "data_state", "at_ms")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
@@ -64,20 +90,20 @@ class HostHoldings(_message.Message):
     host_id: str
     address: str
     peer_port: int
-    held: _containers.RepeatedCompositeFieldContainer[_common_pb2.HeldSnapshot]
-    def __init__(self, host_id: _Optional[str] = ..., address: _Optional[str] = ..., peer_port: _Optional[int] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshot, _Mapping]]] = ...) -> None: ...
+    held: _containers.RepeatedCompositeFieldContainer[_common_pb2.HeldSnapshots]
+    def __init__(self, host_id: _Optional[str] = ..., address: _Optional[str] = ..., peer_port: _Optional[int] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshots, _Mapping]]] = ...) -> None: ...
 
 class PlanRestoreReply(_message.Message):
-    __slots__ = ("outcome", "step", "restores", "passed_over")
+    __slots__ = ("outcome", "step", "passed_over", "sources")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
-    RESTORES_FIELD_NUMBER: _ClassVar[int]
     PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
     outcome: _common_pb2.Outcome
     step: int
-    restores: _containers.RepeatedCompositeFieldContainer[_common_pb2.RankRestore]
     passed_over: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., step: _Optional[int] = ..., restores: _Optional[_Iterable[_Union[_common_pb2.RankRestore, _Mapping]]] = ..., passed_over: _Optional[_Iterable[str]] = ...) -> None: ...
+    sources: RestoreSources
+    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., step: _Optional[int] = ..., passed_over: _Optional[_Iterable[str]] = ..., sources: _Optional[_Union[RestoreSources, _Mapping]] = ...) -> None: ...
 
 class ListSteps(_message.Message):
     __slots__ = ("job_id",)

@@ -68,42 +68,14 @@ class CommandReply(_message.Message):
     outcome: Outcome
     def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
 
-class HeldSnapshot(_message.Message):
-    __slots__ = ("rank", "step", "own", "generation")
-    RANK_FIELD_NUMBER: _ClassVar[int]
+class HeldSnapshots(_message.Message):
+    __slots__ = ("step", "generation", "own", "ranks")
     STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     OWN_FIELD_NUMBER: _ClassVar[int]
-    GENERATION_FIELD_NUMBER: _ClassVar[int]
-    rank: int
+    RANKS_FIELD_NUMBER: _ClassVar[int]
     step: int
+    generation: int
     own: bool
-    generation: int
-    def __init__(self, rank: _Optional[int] = ..., step: _Optional[int] = ..., own: _Optional[bool] = ..., generation: _Optional[int] = ...) -> None: ...
-
-class RestoreSource(_message.Message):
-    __slots__ = ("kind", "host_id", "address", "peer_port", "uri", "checksum", "bytes", "generation")
-    KIND_FIELD_NUMBER: _ClassVar[int]
-    HOST_ID_FIELD_NUMBER: _ClassVar[int]
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    PEER_PORT_FIELD_NUMBER: _ClassVar[int]
-    URI_FIELD_NUMBER: _ClassVar[int]
-    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
-    BYTES_FIELD_NUMBER: _ClassVar[int]
-    GENERATION_FIELD_NUMBER: _ClassVar[int]
-    kind: SourceKind
-    host_id: str
-    address: str
-    peer_port: int
-    uri: str
-    checksum: str
-    bytes: int
-    generation: int
-    def __init__(self, kind: _Optional[_Union[SourceKind, str]] = ..., host_id: _Optional[str] = ..., address: _Optional[str] = ..., peer_port: _Optional[int] = ..., uri: _Optional[str] = ..., checksum: _Optional[str] = ..., bytes: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
-
-class RankRestore(_message.Message):
-    __slots__ = ("rank", "sources")
-    RANK_FIELD_NUMBER: _ClassVar[int]
-    SOURCES_FIELD_NUMBER: _ClassVar[int]
-    rank: int
-    sources: _containers.RepeatedCompositeFieldContainer[RestoreSource]
-    def __init__(self, rank: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[RestoreSource, _Mapping]]] = ...) -> None: ...
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., own: _Optional[bool] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...

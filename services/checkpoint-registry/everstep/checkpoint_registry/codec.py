@@ -6,28 +6,15 @@ a second for them (benchmarks/registry.py), which is the time a whole recovery h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
-from everstep.checkpoint_registry import commands, decider, events, state
-from everstep.checkpoint_registry.policy import OWN
+from everstep.checkpoint_registry import commands, decider, events, state, upcasting
 from everstep.core.decision import Rejected
-from everstep.eventstore.codec import EventCodec
+from everstep.eventstore.codec import EventCodec, Upcaster
 from everstep.service.handler import Aggregate, Handled
 from everstep.wire.codec import from_wire
 from everstep.wire.v1 import checkpoints_pb2
-from everstep.wire.v1.common_pb2 import (
-    OBJECT_STORE,
-    OWN_MEMORY,
-    PEER_MEMORY,
-    CommandReply,
-    HeldSnapshot,
-    Outcome,
-    RankRestore,
-    RestoreSource,
-)
+from everstep.wire.v1.common_pb2 import CommandReply, Outcome
 
 CHECKPOINT_EVENTS: Final[EventCodec[events.CheckpointEvent]] = EventCodec(
     {
@@ -43,9 +30,12 @@ HISTORY_EVENTS: Final[EventCodec[events.HistoryEvent]] = EventCodec(
         "job_noted.v1": events.JobNoted,
         "generation_noted.v1": events.GenerationNoted,
         "source_distrusted.v1": events.SourceDistrusted,
-        "restore_laid_out.v1": events.RestoreLaidOut,
+        "restore_laid_out.v2": events.RestoreLaidOut,
         "restore_planned.v1": events.RestorePlanned,
-    }
+    },
+    upcasters={
+        "restore_laid_out.v1": Upcaster(to="restore_laid_out.v2", rewrite=upcasting.by_holder),
+    },
 )
 
 
@@ -101,7 +91,15 @@ def plan_restore(
                 host_id=host.host_id,
                 address=host.address,
                 peer_port=host.peer_port,
-                held=_held(host.held),
+                held=tuple(
+                    commands.HeldSnapshots(
+                        step=held.step,
+                        generation=held.generation,
+                        own=held.own,
+                        ranks=tuple(held.ranks),
+                    )
+                    for held in host.held
+                ),
             )
             for host in message.holdings
         ),
@@ -109,10 +107,6 @@ def plan_restore(
         at_ms=message.at_ms,
         checkpoints=checkpoints,
     )
-
-
-def _held(held: Iterable[HeldSnapshot]) -> tuple[commands.HeldSnapshot, ...]:
-    return msgspec.convert(list(held), tuple[commands.HeldSnapshot, ...], from_attributes=True)
 
 
 def command_reply(rejected: Rejected | None) -> CommandReply:
@@ -136,43 +130,30 @@ def plan_restore_reply(done: HistoryDone) -> checkpoints_pb2.PlanRestoreReply:
     return checkpoints_pb2.PlanRestoreReply(
         outcome=outcome(None),
         step=plan.step,
-        restores=restores_of(plan),
+        sources=sources_of(plan),
         passed_over=done.state.passed_over,
     )
 
 
-def restores_of(plan: events.RestoreLaidOut) -> list[RankRestore]:
-    """Write every rank's sources out, by rank; none at all for a fresh start."""
-    if plan.step < 0:
-        return []
-    memory = [
-        RestoreSource(
-            kind=OWN_MEMORY if kind == OWN else PEER_MEMORY,
-            host_id=holder.host_id,
-            address=holder.address,
-            peer_port=holder.peer_port,
-            generation=holder.generation,
-        )
-        for holder in plan.holders
-        for kind in (0, 1)
-    ]
-    stored = {
-        shard.rank: RestoreSource(
-            kind=OBJECT_STORE,
-            uri=shard.uri,
-            checksum=shard.checksum,
-            bytes=shard.bytes,
-            generation=plan.shards_generation,
-        )
-        for shard in plan.shards
-    }
-    return [
-        RankRestore(
-            rank=rank,
-            sources=[
-                *(memory[source] for source in sources),
-                *((stored[rank],) if rank in stored else ()),
-            ],
-        )
-        for rank, sources in enumerate(plan.memory)
-    ]
+def sources_of(plan: events.RestoreLaidOut) -> checkpoints_pb2.RestoreSources:
+    """Write the plan's sources; none at all for a fresh start."""
+    return checkpoints_pb2.RestoreSources(
+        holders=[
+            checkpoints_pb2.Holder(
+                host_id=holder.host_id,
+                address=holder.address,
+                peer_port=holder.peer_port,
+                generation=holder.generation,
+                own=holder.own,
+                replicas=holder.replicas,
+            )
+            for holder in plan.holders
+        ],
+        shards=[
+            checkpoints_pb2.Shard(
+                rank=shard.rank, uri=shard.uri, bytes=shard.bytes, checksum=shard.checksum
+            )
+            for shard in plan.shards
+        ],
+        shards_generation=plan.shards_generation,
+    )

@@ -91,13 +91,13 @@ class NotePurge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldSnapshot:
-    """A snapshot in a host's memory: the rank's own, or a replica kept for a peer."""
+class HeldSnapshots:
+    """One step's snapshots in a host's memory: the ranks' own, or replicas kept for a peer."""
 
-    rank: int
     step: int
-    own: bool
     generation: int
+    own: bool
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class HostHoldings:
     host_id: str
     address: str
     peer_port: int
-    held: tuple[HeldSnapshot, ...]
+    held: tuple[HeldSnapshots, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,21 +133,27 @@ class SourceDistrusted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A host whose memory holds snapshots that ``generation`` wrote, and where it is reached."""
+    """A host whose memory holds snapshots that ``generation`` wrote, and where it is reached.
+
+    ``own`` are the ranks whose own snapshots lie there, ``replicas`` those of which it keeps a
+    copy; both sorted.
+    """
 
     host_id: str
     address: str
     peer_port: int
     generation: int
+    own: tuple[int, ...]
+    replicas: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreLaidOut:
     """The whole plan, so that asking again gives the same answer.
 
-    ``memory[rank]`` lists the rank's sources in memory by preference, as ``2 * i`` for its own copy
-    on ``holders[i]`` and ``2 * i + 1`` for a replica there: 16,384 ranks written out would be
-    megabytes. ``shards`` (sorted by rank, or empty) are the step's checkpoint,
+    By holder and not by rank: 16,384 ranks written out would be megabytes. A rank's sources, by
+    preference: its own snapshot, replicas of it, each in the order of ``holders`` (the newest
+    writer first), then its shard. ``shards`` (sorted by rank, or empty) are the step's checkpoint,
     of ``shards_generation``.
     """
 
@@ -156,7 +162,6 @@ class RestoreLaidOut:
     step: int
     world_size: int
     holders: tuple[Holder, ...]
-    memory: tuple[tuple[int, ...], ...]
     shards: tuple[Shard, ...]
     shards_generation: int
     at_ms: int

@@ -55,16 +55,16 @@ class MemoryMap:
         steps: dict[int, set[int]] = {}
         for host_id, told in sorted(self._told.get(job_id, {}).items()):
             for held in told.held:
-                copies.setdefault(held.rank, []).append(
-                    {
-                        "host_id": host_id,
-                        "step": held.step,
-                        "own": held.own,
-                        "generation": held.generation,
-                        "told_at_ms": told.at_ms,
-                    }
-                )
-                steps.setdefault(held.rank, set()).add(held.step)
+                copy = {
+                    "host_id": host_id,
+                    "step": held.step,
+                    "own": held.own,
+                    "generation": held.generation,
+                    "told_at_ms": told.at_ms,
+                }
+                for rank in held.ranks:
+                    copies.setdefault(rank, []).append(copy)
+                    steps.setdefault(rank, set()).add(held.step)
         common = set.intersection(*steps.values()) if steps else set()
         return {
             "job_id": job_id,

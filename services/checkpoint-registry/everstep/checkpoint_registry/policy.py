@@ -11,11 +11,16 @@ of any source costs seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from everstep.checkpoint_registry.commands import CompleteFacts, HostHoldings, PlanRestore
+from everstep.checkpoint_registry.commands import (
+    CompleteFacts,
+    HeldSnapshots,
+    HostHoldings,
+    PlanRestore,
+)
 from everstep.checkpoint_registry.events import Holder, RestoreLaidOut, SourceDistrusted
 from everstep.checkpoint_registry.lineage import NO_CEILING, Lineage
 from everstep.core.decision import Rejected
@@ -26,9 +31,6 @@ FRESH: Final = -1
 PASSED_OVER_MAX: Final = 16
 NAMED_MAX: Final = 8  # ranks or steps in one sentence
 
-OWN: Final = 0
-REPLICA: Final = 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -38,15 +40,21 @@ class Plan:
     passed_over: tuple[str, ...]
 
 
-# A source in memory, as it sorts: kind, newest generation first, index of the holder.
-_Source = tuple[int, int, int]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """Snapshots of one step on a host that may be restored."""
+
+    host: HostHoldings
+    generation: int
+    own: bool
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
     """What is there of one step."""
 
-    memory: Mapping[int, list[_Source]]
+    memory: Sequence[_Held]
     checkpoint: CompleteFacts | None
 
 
@@ -65,8 +73,7 @@ def plan_restore(
         nothing of ``from_step`` exists, or ``no_source`` when no step can be loaded whole although
         there was a checkpoint once.
     """
-    holders: list[Holder] = []
-    memory, stale = _memory(request, lineage, holders, distrusted)
+    memory, stale = _memory(request, lineage, distrusted)
     checkpoints, remarks, spoilt = _checkpoints(request, lineage, distrusted)
     steps = sorted({*memory, *checkpoints}, reverse=True)
     if request.from_step != FRESH and request.from_step not in steps:
@@ -74,10 +81,10 @@ def plan_restore(
     latest = NO_CEILING if request.from_step == FRESH else request.from_step
     passed_over = {at: why for at, why in (stale | remarks).items() if at <= latest}
     for step in (step for step in steps if step <= latest):
-        candidate = _Candidate(memory=memory.get(step, {}), checkpoint=checkpoints.get(step))
+        candidate = _Candidate(memory=memory.get(step, ()), checkpoint=checkpoints.get(step))
         missing = _missing(candidate, request.world_size)
         if not missing:
-            return _plan(request, holders, step, candidate, passed_over)
+            return _plan(request, step, candidate, passed_over)
         passed_over[step] = spoilt.get(step) or f"step {step}: {_ranks(missing)} no source"
     if request.checkpoints or request.from_step != FRESH:
         return Rejected(
@@ -85,58 +92,67 @@ def plan_restore(
             f"job {request.job_id}: no step can be loaded by all {request.world_size} ranks: "
             + ("; ".join(_newest_first(passed_over, FRESH)) or "nothing is stored"),
         )
-    return _plan(request, holders, FRESH, _Candidate(memory={}, checkpoint=None), passed_over)
+    return _plan(request, FRESH, _Candidate(memory=(), checkpoint=None), passed_over)
 
 
 def preferred_counts(plan: RestoreLaidOut) -> tuple[int, int, int]:
     """Count the ranks by preferred source: own memory, peer memory, object store."""
-    own = sum(1 for sources in plan.memory if sources and sources[0] % 2 == OWN)
-    peer = sum(1 for sources in plan.memory if sources and sources[0] % 2 == REPLICA)
-    return own, peer, (plan.world_size if plan.step != FRESH else own + peer) - own - peer
+    own = {rank for holder in plan.holders for rank in holder.own}
+    peer = {rank for holder in plan.holders for rank in holder.replicas} - own
+    stored = plan.world_size - len(own) - len(peer) if plan.step != FRESH else 0
+    return len(own), len(peer), stored
 
 
 def _memory(
-    request: PlanRestore,
-    lineage: Lineage,
-    holders: list[Holder],
-    distrusted: Sequence[SourceDistrusted],
-) -> tuple[dict[int, dict[int, list[_Source]]], dict[int, str]]:
-    """Sort the held snapshots of this history by step and rank; say which steps are abandoned.
-
-    Appends to ``holders`` each host once for every generation of which it holds something.
-    """
-    by_step: dict[int, dict[int, list[_Source]]] = {}
+    request: PlanRestore, lineage: Lineage, distrusted: Sequence[SourceDistrusted]
+) -> tuple[dict[int, list[_Held]], dict[int, str]]:
+    """Sort the held snapshots of this history by step; say which steps are abandoned or bad."""
+    by_step: dict[int, list[_Held]] = {}
     stale: dict[int, str] = {}
     ceilings: dict[int, int] = {}
-    # A copy that was written after the refusal is another one.
-    bad = {(d.host_id, d.rank, d.step): d.generation for d in distrusted if not d.uri}
+    bad = _bad_copies(distrusted)
     for host in sorted(request.holdings, key=lambda host: host.host_id):
-        indices: dict[int, int] = {}
         for held in host.held:
-            generation, step, rank = held.generation, held.step, held.rank
+            generation, step = held.generation, held.step
             if generation not in ceilings:
                 ceilings[generation] = lineage.ceiling(generation)
             if step > ceilings[generation]:
                 stale[step] = _abandoned(lineage, generation, step)
-            elif generation < bad.get((host.host_id, rank, step), 0):
+                continue
+            spoilt = bad.get((host.host_id, step), {})
+            ranks = _usable_ranks(held, request.world_size, spoilt)
+            refused = [rank for rank in held.ranks if generation < spoilt.get(rank, 0)]
+            if refused:
                 stale.setdefault(
-                    step, f"step {step}: the copy of rank {rank} on {host.host_id} is bad"
+                    step, f"step {step}: the copy of rank {refused[0]} on {host.host_id} is bad"
                 )
-            elif 0 <= rank < request.world_size and generation < request.generation:
-                if generation not in indices:
-                    indices[generation] = len(holders)
-                    holders.append(_holder(host, generation))
-                source = (OWN if held.own else REPLICA, -generation, indices[generation])
-                by_step.setdefault(step, {}).setdefault(rank, []).append(source)
+            if ranks and generation < request.generation:
+                usable = _Held(host=host, generation=generation, own=held.own, ranks=ranks)
+                by_step.setdefault(step, []).append(usable)
     return by_step, stale
 
 
-def _holder(host: HostHoldings, generation: int) -> Holder:
-    return Holder(
-        host_id=host.host_id,
-        address=host.address,
-        peer_port=host.peer_port,
-        generation=generation,
+def _bad_copies(distrusted: Sequence[SourceDistrusted]) -> dict[tuple[str, int], dict[int, int]]:
+    """Return by host and step the ranks of bad copies, and which generation refused each.
+
+    A copy that was written after the refusal is another one.
+    """
+    bad: dict[tuple[str, int], dict[int, int]] = {}
+    for source in distrusted:
+        if not source.uri:
+            bad.setdefault((source.host_id, source.step), {})[source.rank] = source.generation
+    return bad
+
+
+def _usable_ranks(
+    held: HeldSnapshots, world_size: int, spoilt: Mapping[int, int]
+) -> tuple[int, ...]:
+    """Return the ranks that the plan may name: of this world, and not known to be bad."""
+    ranks = held.ranks
+    if ranks and not spoilt and min(ranks) >= 0 and max(ranks) < world_size:
+        return ranks
+    return tuple(
+        rank for rank in ranks if 0 <= rank < world_size and held.generation >= spoilt.get(rank, 0)
     )
 
 
@@ -174,28 +190,23 @@ def _checkpoints(
 
 def _missing(candidate: _Candidate, world_size: int) -> list[int]:
     shards = candidate.checkpoint.shards if candidate.checkpoint else ()
-    if world_size in (len(shards), len(candidate.memory)):
+    if len(shards) == world_size:
         return []
-    there = {*candidate.memory, *(shard.rank for shard in shards)}
-    return [rank for rank in range(world_size) if rank not in there]
+    there = {shard.rank for shard in shards}
+    there.update(*(held.ranks for held in candidate.memory))
+    return [] if len(there) == world_size else [r for r in range(world_size) if r not in there]
 
 
 def _plan(
-    request: PlanRestore,
-    holders: Sequence[Holder],
-    step: int,
-    candidate: _Candidate,
-    passed_over: Mapping[int, str],
+    request: PlanRestore, step: int, candidate: _Candidate, passed_over: Mapping[int, str]
 ) -> Plan:
     stored = candidate.checkpoint
-    memory = tuple(_ordered(candidate.memory.get(rank, ())) for rank in range(request.world_size))
     laid_out = RestoreLaidOut(
         job_id=request.job_id,
         generation=request.generation,
         step=step,
         world_size=request.world_size,
-        holders=tuple(holders) if candidate.memory else (),
-        memory=memory if candidate.memory else ((),) * request.world_size,
+        holders=_holders(candidate.memory),
         shards=stored.shards if stored else (),
         shards_generation=stored.generation if stored else 0,
         at_ms=request.at_ms,
@@ -203,9 +214,27 @@ def _plan(
     return Plan(laid_out=laid_out, passed_over=_newest_first(passed_over, step))
 
 
-def _ordered(sources: Iterable[tuple[int, int, int]]) -> tuple[int, ...]:
-    """Own before replica, newer writer before older, each host once for each kind."""
-    return tuple(dict.fromkeys(2 * holder + kind for kind, _, holder in sorted(sources)))
+def _holders(memory: Sequence[_Held]) -> tuple[Holder, ...]:
+    """Bring together what each host holds of each generation; newer writers before older."""
+    together: dict[tuple[str, int], list[_Held]] = {}
+    for held in memory:
+        together.setdefault((held.host.host_id, held.generation), []).append(held)
+    holders = [
+        Holder(
+            host_id=host_id,
+            address=parts[0].host.address,
+            peer_port=parts[0].host.peer_port,
+            generation=generation,
+            own=_ranks_of(parts, own=True),
+            replicas=_ranks_of(parts, own=False),
+        )
+        for (host_id, generation), parts in together.items()
+    ]
+    return tuple(sorted(holders, key=lambda holder: -holder.generation))
+
+
+def _ranks_of(parts: Sequence[_Held], *, own: bool) -> tuple[int, ...]:
+    return tuple(sorted({rank for part in parts if part.own == own for rank in part.ranks}))
 
 
 def _newest_first(passed_over: Mapping[int, str], step: int) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from everstep.controller.starting import start_commands
 from everstep.controller.state import Job
 from everstep.core.decision import Rejected
 from everstep.core.errors import NoResponders, Unavailable
@@ -27,10 +28,10 @@ from everstep.wire.v1.checkpoints_pb2 import (
     ListStepsReply,
     PlanRestore,
     PlanRestoreReply,
+    RestoreSources,
 )
-from everstep.wire.v1.common_pb2 import CommandReply, Outcome, RankRestore
+from everstep.wire.v1.common_pb2 import CommandReply, Outcome
 from everstep.wire.v1.common_pb2 import Layout as WireLayout
-from everstep.wire.v1.common_pb2 import Placement as WirePlacement
 from everstep.wire.v1.hosts_pb2 import PlaceJob, PlaceJobReply
 
 # An agent that was killed alone is back within about 2 s (its supervisor restarts it, the ranks it
@@ -68,7 +69,7 @@ class Planned:
     """The registry's answer."""
 
     step: int
-    restores: Mapping[int, RankRestore]
+    sources: RestoreSources
     passed_over: tuple[str, ...]
 
 
@@ -92,9 +93,13 @@ class Outside(Protocol):
         ...
 
     async def start(
-        self, job: Job, restores: Mapping[str, Sequence[RankRestore]]
+        self, job: Job, sources: Mapping[str, RestoreSources]
     ) -> Mapping[str, Rejected | None]:
-        """Start the ranks of hosts: None or a refusal; those that do not answer are missing."""
+        """Start hosts, each with the sources of its ranks.
+
+        Returns:
+            None or a refusal; those that do not answer are missing.
+        """
         ...
 
     async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
@@ -196,37 +201,24 @@ class BusOutside:
             return _refusal(reply.outcome)
         return Planned(
             step=reply.step,
-            restores={restore.rank: restore for restore in reply.restores},
+            sources=reply.sources,
             passed_over=tuple(reply.passed_over),
         )
 
     async def start(
-        self, job: Job, restores: Mapping[str, Sequence[RankRestore]]
+        self, job: Job, sources: Mapping[str, RestoreSources]
     ) -> Mapping[str, Rejected | None]:
         """Send each start until it is taken or ``UNREACHABLE_AFTER_S`` have passed."""
-        got = await asyncio.gather(*(self._start(job, host, restores[host]) for host in restores))
-        answers = dict(zip(restores, got, strict=True))
+        commands = start_commands(job, sources)
+        got = await asyncio.gather(*(self._start(host, commands[host]) for host in commands))
+        answers = dict(zip(commands, got, strict=True))
         return {
             host: answer if isinstance(answer, Rejected) else None
             for host, answer in answers.items()
             if answer is not None
         }
 
-    async def _start(
-        self, job: Job, host_id: str, restores: Sequence[RankRestore]
-    ) -> Rejected | bool | None:
-        assert job.placement is not None
-        assert job.restore_step is not None
-        command = StartRanks(
-            job_id=job.job_id,
-            generation=job.generation,
-            spec_json=job.spec_json,
-            placement=to_wire(job.placement, WirePlacement()),
-            rendezvous_address=job.rendezvous_address,
-            rendezvous_port=job.rendezvous_port,
-            restore_step=job.restore_step,
-            restores=restores,
-        )
+    async def _start(self, host_id: str, command: StartRanks) -> Rejected | bool | None:
         subject = host_subject(host_id, "cmd.start")
         give_up_ms = self._clock.monotonic_ms() + UNREACHABLE_AFTER_S * 1000
         while True:

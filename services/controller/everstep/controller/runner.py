@@ -30,18 +30,12 @@ from everstep.controller.commands import (
 from everstep.controller.events import Event
 from everstep.controller.outside import Fenced, Outside, Planned
 from everstep.controller.policy import Action, Fence, Forget, Place, Plan, Start, next_actions
+from everstep.controller.starting import source_counts, sources_by_host
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.core.decision import Rejected
 from everstep.core.errors import EverstepError
-from everstep.core.placement import HostPlacement
 from everstep.core.system import Clock
 from everstep.service.handler import Handler
-from everstep.wire.v1.common_pb2 import (
-    OBJECT_STORE,
-    OWN_MEMORY,
-    PEER_MEMORY,
-    RankRestore,
-)
 
 log = logging.getLogger(__name__)
 
@@ -265,19 +259,14 @@ class Runner:
         if isinstance(plan, Rejected):
             return self._refused(job, plan, at_ms)
         answers.plan = plan
-        kinds = [
-            restore.sources[0].kind
-            for host in job.placement.hosts
-            for restore in _restores_of(host, plan)
-            if restore.sources
-        ]
+        counts = source_counts(job.placement, plan.sources)
         return RecordPlan(
             job_id=job.job_id,
             generation=job.generation,
             step=plan.step,
-            own_memory=kinds.count(OWN_MEMORY),
-            peer_memory=kinds.count(PEER_MEMORY),
-            object_store=kinds.count(OBJECT_STORE),
+            own_memory=counts.own_memory,
+            peer_memory=counts.peer_memory,
+            object_store=counts.object_store,
             rendezvous_address=answers.fenced[first].address,
             rendezvous_port=answers.fenced[first].rendezvous_port,
             at_ms=at_ms,
@@ -291,13 +280,12 @@ class Runner:
             if isinstance(plan, Rejected):
                 return self._refused(job, plan, self._clock.now_ms())
             answers.plan = plan
-        hosts = job.placement.hosts
-        restores = {host.host_id: _restores_of(host, answers.plan) for host in hosts}
-        got = await self._outside.start(job, restores)
-        silent = tuple(host for host in restores if host not in got)
+        sources = sources_by_host(job.placement, answers.plan.sources)
+        got = await self._outside.start(job, sources)
+        silent = tuple(host for host in sources if host not in got)
         if silent:
             return self._lost(job, silent)
-        for host_id in restores:
+        for host_id in sources:
             refusal = got[host_id]
             if refusal is not None:
                 if refusal.why == "stale_generation":
@@ -329,21 +317,3 @@ class Runner:
             detail=refusal.detail,
             at_ms=at_ms,
         )
-
-
-def _restores_of(host: HostPlacement, plan: Planned) -> list[RankRestore]:
-    """Return the plan of one host's ranks.
-
-    The registry plans without knowing the new placement; a rank's own snapshot that lies on
-    another host than the rank's new one is a peer's from there.
-    """
-    chosen = []
-    for rank in host.ranks:
-        restore = RankRestore()
-        if rank in plan.restores:
-            restore.CopyFrom(plan.restores[rank])
-            for source in restore.sources:
-                if source.kind == OWN_MEMORY and source.host_id not in {"", host.host_id}:
-                    source.kind = PEER_MEMORY
-            chosen.append(restore)
-    return chosen
