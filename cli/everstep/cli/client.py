@@ -43,9 +43,18 @@ def service_urls(paths: StatePaths) -> dict[str, str]:
     Raises:
         NotFoundError: neither names all of them.
     """
-    named = {name: os.environ.get(f"EVERSTEP_{name.upper()}_URL", "") for name in SERVICES}
-    if not all(named.values()):
-        stack = require_stack(paths)
+    named = {name: os.environ.get(_url_variable(name), "") for name in SERVICES}
+    missing = [_url_variable(name) for name, url in named.items() if not url]
+    if missing:
+        try:
+            stack = require_stack(paths)
+        except NotFoundError as error:
+            if len(missing) == len(SERVICES):
+                raise
+            raise NotFoundError(
+                f"a cluster is named without {', '.join(missing)}: set all "
+                f"{len(SERVICES)} URLs, or none for the stack of this machine"
+            ) from error
         named = {name: url or stack.url(name) for name, url in named.items()}
     return {name: url.rstrip("/") for name, url in named.items()}
 
@@ -162,6 +171,10 @@ class Client:
         if answer.is_success:
             return dict(answer.json())
         raise _refusal(service, answer)
+
+
+def _url_variable(service: str) -> str:
+    return f"EVERSTEP_{service.upper()}_URL"
 
 
 def _refusal(service: str, answer: httpx.Response) -> EverstepError:

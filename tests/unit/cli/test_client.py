@@ -83,3 +83,12 @@ def test_urls_without_any_stack_say_how_to_start_one(monkeypatch, tmp_path):
     monkeypatch.delenv("EVERSTEP_CONTROLLER_URL", raising=False)
     with pytest.raises(NotFoundError, match=r"no stack runs in .*: `everstep up` starts one"):
         service_urls(StatePaths(root=tmp_path))
+
+
+def test_urls_of_a_cluster_that_lack_some_say_which(monkeypatch, tmp_path):
+    """Whoever names a cluster does not want to hear of a stack on this machine."""
+    for name in SERVICES:
+        monkeypatch.setenv(f"EVERSTEP_{name.upper()}_URL", f"http://{name}")
+    monkeypatch.delenv("EVERSTEP_MONITOR_URL")
+    with pytest.raises(NotFoundError, match="without EVERSTEP_MONITOR_URL: set all 4 URLs"):
+        service_urls(StatePaths(root=tmp_path))
