@@ -28,6 +28,7 @@ FROM services-installed AS services
 COPY lib lib
 COPY services services
 COPY worker worker
+COPY sim sim
 COPY cli cli
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     pip install --no-deps --force-reinstall .
@@ -54,6 +55,7 @@ FROM agent-installed AS agent
 COPY lib lib
 COPY services services
 COPY worker worker
+COPY sim sim
 COPY cli cli
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     pip install --no-deps --force-reinstall . && \
