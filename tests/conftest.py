@@ -18,6 +18,13 @@ from everstep.local.servers import (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let golden traces be rewritten."""
+    parser.addoption(
+        "--update-goldens", action="store_true", help="rewrite the golden traces of tests/sim"
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs the bundled servers, so that ``-m 'not stack'`` leaves it out."""
     for item in items:

@@ -77,11 +77,44 @@ def test_host_without_an_agent_is_the_root_of_the_echoes():
 
 def test_two_silent_hosts_are_one_incident():
     """One verdict names both."""
-    hosts = answered(Probe.NO_ANSWER, Probe.NO_RESPONDERS)
+    hosts = (
+        host("h0", 0, Probe.NO_ANSWER, heard_ms=NOW - 1_501),
+        host("h1", 2, Probe.NO_RESPONDERS),
+    )
     evidence = replace(QUIET, hosts=hosts, echoes=(ECHO,), echo_ms=NOW)
     verdict = judge(NOW, evidence, LIMITS).verdict
     assert verdict is not None
     assert verdict.hosts == ("h0", "h1")
+
+
+def test_late_answer_of_a_host_that_was_just_heard_condemns_nobody():
+    """Our own network may be slow; a host that is gone misses its next heartbeat too."""
+    doubtful = host("h0", 0, Probe.NO_ANSWER, heard_ms=NOW - 500, asked_ms=NOW - 400)
+    well = host("h1", 2, Probe.ANSWERED, asked_ms=NOW - 400)
+    evidence = replace(QUIET, hosts=(doubtful, well), echoes=(ECHO,), echo_ms=NOW - 410)
+    assert judge(NOW, evidence, LIMITS) == Judgement()
+    again = judge(NOW + 700, evidence, LIMITS)
+    assert again.verdict is None
+    assert "h0" in again.probe
+    silent = replace(doubtful, heard_ms=NOW - 1_501)
+    lost = judge(NOW, replace(evidence, hosts=(silent, evidence.hosts[1])), LIMITS).verdict
+    assert lost is not None
+    assert (lost.kind, lost.hosts) == ("host_lost", ("h0",))
+
+
+def test_host_that_speaks_after_an_unanswered_probe_lives():
+    """A heartbeat is as good an answer as the one that was lost."""
+    heard = host("h0", 0, Probe.NO_ANSWER, heard_ms=NOW - 100, asked_ms=NOW - 400)
+    evidence = replace(
+        QUIET,
+        hosts=(heard, host("h1", 2, Probe.ANSWERED)),
+        echoes=(ECHO,),
+        echo_ms=NOW - 1_000,
+    )
+    asked = replace(evidence, hosts=tuple(replace(h, asked_ms=NOW - 400) for h in evidence.hosts))
+    verdict = judge(NOW, asked, LIMITS).verdict
+    assert verdict is not None
+    assert verdict.kind == "collective_error"
 
 
 def test_answer_from_before_the_trouble_does_not_count():

@@ -145,7 +145,9 @@ def judge(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
         return Judgement(probe=to_ask)
     if any(host.probe is Probe.ASKED for host in evidence.hosts):
         return NOT_YET
-    gone = _gone(evidence, silent, broken=broken)
+    gone = _gone(now_ms, evidence, silent, limits, broken=broken)
+    if any(_is_doubtful(now_ms, host, limits) for host in evidence.hosts):
+        return NOT_YET  # asked again every second; it speaks, or has been silent for long enough
     if gone:
         return Judgement(verdict=_host_lost(now_ms, evidence, gone))
     if roots:
@@ -191,14 +193,28 @@ def _unasked(now_ms: int, evidence: Evidence, limits: Limits) -> tuple[str, ...]
     )
 
 
-def _gone(evidence: Evidence, silent: frozenset[str], *, broken: bool) -> tuple[HostView, ...]:
+def _gone(
+    now_ms: int, evidence: Evidence, silent: frozenset[str], limits: Limits, *, broken: bool
+) -> tuple[HostView, ...]:
     """Hosts that do not answer, where the run has broken or they have long been silent."""
     return tuple(
         host
         for host in evidence.hosts
-        if host.probe in {Probe.NO_RESPONDERS, Probe.NO_ANSWER}
-        and (broken or host.host_id in silent)
+        if (broken or host.host_id in silent)
+        and (host.probe is Probe.NO_RESPONDERS or _is_unheard(now_ms, host, limits))
     )
+
+
+def _is_unheard(now_ms: int, host: HostView, limits: Limits) -> bool:
+    """Whether a host has neither answered a probe nor spoken when it should have."""
+    unanswered = host.probe is Probe.NO_ANSWER and host.heard_ms <= host.asked_ms
+    return unanswered and now_ms - host.heard_ms > limits.unanswered_silence_ms
+
+
+def _is_doubtful(now_ms: int, host: HostView, limits: Limits) -> bool:
+    """Whether a host has not answered, but was heard so lately that only the probe may be late."""
+    unanswered = host.probe is Probe.NO_ANSWER and host.heard_ms <= host.asked_ms
+    return unanswered and now_ms - host.heard_ms <= limits.unanswered_silence_ms
 
 
 def _host_lost(now_ms: int, evidence: Evidence, gone: tuple[HostView, ...]) -> Verdict:
