@@ -93,6 +93,7 @@ def test_late_answer_of_a_host_that_was_just_heard_condemns_nobody():
     well = host("h1", 2, Probe.ANSWERED, asked_ms=NOW - 400)
     evidence = replace(QUIET, hosts=(doubtful, well), echoes=(ECHO,), echo_ms=NOW - 410)
     assert judge(NOW, evidence, LIMITS) == Judgement()
+    assert judge(NOW, replace(evidence, echo_ms=NOW - 2_000), LIMITS) == Judgement()
     again = judge(NOW + 700, evidence, LIMITS)
     assert again.verdict is None
     assert "h0" in again.probe
