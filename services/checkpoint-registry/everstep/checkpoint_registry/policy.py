@@ -40,14 +40,8 @@ class Plan:
     passed_over: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
-    """Snapshots of one step on a host that may be restored."""
-
-    host: HostHoldings
-    generation: int
-    own: bool
-    ranks: tuple[int, ...]
+# Snapshots of one step that may be restored, and the host whose memory holds them.
+_Held = tuple[HostHoldings, HeldSnapshots]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +91,8 @@ def plan_restore(
 
 def preferred_counts(plan: RestoreLaidOut) -> tuple[int, int, int]:
     """Count the ranks by preferred source: own memory, peer memory, object store."""
-    own = {rank for holder in plan.holders for rank in holder.own}
-    peer = {rank for holder in plan.holders for rank in holder.replicas} - own
+    own = set().union(*(holder.own for holder in plan.holders))
+    peer = set().union(*(holder.replicas for holder in plan.holders)) - own
     stored = plan.world_size - len(own) - len(peer) if plan.step != FRESH else 0
     return len(own), len(peer), stored
 
@@ -112,48 +106,48 @@ def _memory(
     ceilings: dict[int, int] = {}
     bad = _bad_copies(distrusted)
     for host in sorted(request.holdings, key=lambda host: host.host_id):
+        spoilt = bad.get(host.host_id)
         for held in host.held:
             generation, step = held.generation, held.step
             if generation not in ceilings:
                 ceilings[generation] = lineage.ceiling(generation)
-            if step > ceilings[generation]:
+            if held.ranks and step > ceilings[generation]:
                 stale[step] = _abandoned(lineage, generation, step)
                 continue
-            spoilt = bad.get((host.host_id, step), {})
-            ranks = _usable_ranks(held, request.world_size, spoilt)
-            refused = [rank for rank in held.ranks if generation < spoilt.get(rank, 0)]
-            if refused:
-                stale.setdefault(
-                    step, f"step {step}: the copy of rank {refused[0]} on {host.host_id} is bad"
-                )
-            if ranks and generation < request.generation:
-                usable = _Held(host=host, generation=generation, own=held.own, ranks=ranks)
-                by_step.setdefault(step, []).append(usable)
+            sound = held
+            if spoilt:
+                sound = _without(held, spoilt.get(step, {}))
+                if len(sound.ranks) < len(held.ranks):
+                    rank = next(rank for rank in held.ranks if rank not in sound.ranks)
+                    why = f"step {step}: the copy of rank {rank} on {host.host_id} is bad"
+                    stale.setdefault(step, why)
+            sound = _inside(sound, request.world_size)
+            if sound.ranks and generation < request.generation:
+                by_step.setdefault(step, []).append((host, sound))
     return by_step, stale
 
 
-def _bad_copies(distrusted: Sequence[SourceDistrusted]) -> dict[tuple[str, int], dict[int, int]]:
-    """Return by host and step the ranks of bad copies, and which generation refused each.
-
-    A copy that was written after the refusal is another one.
-    """
-    bad: dict[tuple[str, int], dict[int, int]] = {}
+def _bad_copies(distrusted: Sequence[SourceDistrusted]) -> dict[str, dict[int, dict[int, int]]]:
+    """Return by host and step the ranks of bad copies, and which generation refused each."""
+    bad: dict[str, dict[int, dict[int, int]]] = {}
     for source in distrusted:
         if not source.uri:
-            bad.setdefault((source.host_id, source.step), {})[source.rank] = source.generation
+            steps = bad.setdefault(source.host_id, {})
+            steps.setdefault(source.step, {})[source.rank] = source.generation
     return bad
 
 
-def _usable_ranks(
-    held: HeldSnapshots, world_size: int, spoilt: Mapping[int, int]
-) -> tuple[int, ...]:
-    """Return the ranks that the plan may name: of this world, and not known to be bad."""
-    ranks = held.ranks
-    if ranks and not spoilt and min(ranks) >= 0 and max(ranks) < world_size:
-        return ranks
-    return tuple(
-        rank for rank in ranks if 0 <= rank < world_size and held.generation >= spoilt.get(rank, 0)
-    )
+def _without(held: HeldSnapshots, spoilt: Mapping[int, int]) -> HeldSnapshots:
+    """Leave bad copies out; one that was written after the refusal is another one."""
+    good = tuple(rank for rank in held.ranks if held.generation >= spoilt.get(rank, 0))
+    return replace(held, ranks=good)
+
+
+def _inside(held: HeldSnapshots, world_size: int) -> HeldSnapshots:
+    """Leave ranks out that this world does not have."""
+    if not held.ranks or (min(held.ranks) >= 0 and max(held.ranks) < world_size):
+        return held
+    return replace(held, ranks=tuple(rank for rank in held.ranks if 0 <= rank < world_size))
 
 
 def _checkpoints(
@@ -193,7 +187,7 @@ def _missing(candidate: _Candidate, world_size: int) -> list[int]:
     if len(shards) == world_size:
         return []
     there = {shard.rank for shard in shards}
-    there.update(*(held.ranks for held in candidate.memory))
+    there.update(*(held.ranks for _, held in candidate.memory))
     return [] if len(there) == world_size else [r for r in range(world_size) if r not in there]
 
 
@@ -216,25 +210,25 @@ def _plan(
 
 def _holders(memory: Sequence[_Held]) -> tuple[Holder, ...]:
     """Bring together what each host holds of each generation; newer writers before older."""
-    together: dict[tuple[str, int], list[_Held]] = {}
-    for held in memory:
-        together.setdefault((held.host.host_id, held.generation), []).append(held)
+    own: dict[tuple[str, int], set[int]] = {}
+    replicas: dict[tuple[str, int], set[int]] = {}
+    hosts: dict[tuple[str, int], HostHoldings] = {}
+    for host, held in memory:
+        key = (host.host_id, held.generation)
+        hosts.setdefault(key, host)
+        (own if held.own else replicas).setdefault(key, set()).update(held.ranks)
     holders = [
         Holder(
-            host_id=host_id,
-            address=parts[0].host.address,
-            peer_port=parts[0].host.peer_port,
-            generation=generation,
-            own=_ranks_of(parts, own=True),
-            replicas=_ranks_of(parts, own=False),
+            host_id=host.host_id,
+            address=host.address,
+            peer_port=host.peer_port,
+            generation=key[1],
+            own=tuple(sorted(own.get(key, ()))),
+            replicas=tuple(sorted(replicas.get(key, ()))),
         )
-        for (host_id, generation), parts in together.items()
+        for key, host in hosts.items()
     ]
     return tuple(sorted(holders, key=lambda holder: -holder.generation))
-
-
-def _ranks_of(parts: Sequence[_Held], *, own: bool) -> tuple[int, ...]:
-    return tuple(sorted({rank for part in parts if part.own == own for rank in part.ranks}))
 
 
 def _newest_first(passed_over: Mapping[int, str], step: int) -> tuple[str, ...]:
