@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-ROOTS = ("lib", "services", "worker", "cli")
+ROOTS = ("lib", "services", "worker", "sim", "cli")
 MORE_CODE = ("scripts", "benchmarks")
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60

@@ -17,6 +17,7 @@ from everstep.cli import (
     job_commands,
     plan_command,
     run_commands,
+    sim_commands,
     stack_commands,
 )
 from everstep.cli.options import JsonFlag, Session
@@ -100,5 +101,6 @@ for module in (
     data_commands,
     demo_command,
     plan_command,
+    sim_commands,
 ):
     module.add_to(app)
