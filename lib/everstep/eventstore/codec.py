@@ -81,7 +81,7 @@ class EventCodec(Generic[E]):
                 f"{type(event).__name__} is not in the codec's table; "
                 f"it has {', '.join(sorted(self._types))}"
             )
-        return name, storable(msgspec.to_builtins(event))
+        return name, _json_ready(event)
 
     def decode(self, type_name: str, data: Mapping[str, Any]) -> E:
         """Build the event from what is stored, upcasting an old version first.
@@ -110,6 +110,23 @@ class EventCodec(Generic[E]):
                 "was it stored by a newer version of this service?"
             )
         return type_name, data
+
+
+def _json_ready(event: Any) -> dict[str, Any]:
+    """Return ``storable(msgspec.to_builtins(event))``, mostly without walking through the data.
+
+    What the C encoder writes and reads again is storable, unless it met what JSONB refuses: NUL is
+    escaped, a non-finite float becomes null, and a lone surrogate stops it. A placement of 2,048
+    hosts takes a quarter of the time so (benchmarks/inventory.py).
+    """
+    try:
+        text = msgspec.json.encode(event)
+    except UnicodeEncodeError:
+        text = b""
+    if not text or b"\\u0000" in text or b"null" in text:
+        walked: dict[str, Any] = storable(msgspec.to_builtins(event))
+        return walked
+    return msgspec.json.decode(text, type=dict[str, Any])
 
 
 def storable(value: Any) -> Any:

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,6 +131,21 @@ def test_any_text_can_be_stored(text: str) -> None:
     stored.encode()
     assert "\0" not in stored
     assert len(stored) == len(text)
+
+
+@given(
+    st.floats(),
+    st.text(st.characters(codec=None)) | st.sampled_from(["null", "\\u0000", "a\0b"]),
+    st.lists(st.integers(-(2**63), 2**64 - 1).map(lambda rank: Part(rank=rank))).map(tuple),
+)
+def test_event_is_stored_as_the_walk_through_its_data_would(
+    loss: float, note: str, parts: tuple[Part, ...]
+) -> None:
+    """The short way over the JSON encoder and the long way say the same."""
+    event = Opened(kind=Kind.LOST, loss=loss, parts=parts, note=note)
+    _, data = CODEC.encode(event)
+    walked = storable(msgspec.to_builtins(event))
+    assert (data, str(data["loss"])) == (walked, str(walked["loss"]))
 
 
 @given(
