@@ -26,11 +26,14 @@ def reseat(job: Job, old: Placement, fleet: Fleet) -> Placed | HostsShort:
     seats = {seat.host_id: seat for seat in old.hosts}
     broken = [seat for seat in old.hosts if not _serves(job.job_id, seat, fleet)]
     kept = seats.keys() - {seat.host_id for seat in broken}
-    spares = [
-        host
-        for host_id, host in sorted(fleet.hosts.items())
-        if host.state is HostState.SPARE and host_id not in kept
-    ]
+    spares = sorted(
+        (
+            host
+            for host_id, host in fleet.hosts.items()
+            if host.state is HostState.SPARE and host_id not in kept
+        ),
+        key=lambda host: host.host_id,
+    )
     homes = _homes(broken, old, kept, fleet)
     heirs: dict[str, Host] = {}
     for seat in sorted(broken, key=lambda seat: (-len(seat.ranks), seat.ranks)):
@@ -55,7 +58,8 @@ def _serves(job_id: str, seat: HostPlacement, fleet: Fleet) -> bool:
     host = fleet.hosts.get(seat.host_id)
     return (
         host is not None
-        and host.state in (HostState.ACTIVE, HostState.SPARE)
+        and host.present
+        and host.cordon is None
         and host.job_id in ("", job_id)
         and host.chips >= len(seat.ranks)
     )
@@ -70,10 +74,15 @@ def _homes(
     comes back.
     """
     dp = data_parallel(old.layout)
+    wanted = {cell % dp for seat in broken for cell in cells_of(seat.ranks, old.layout)}
+    around_rank = {  # the first ranks of all cells of these pipelines
+        (stage * dp + index) * old.layout.tp for stage in range(old.layout.pp) for index in wanted
+    }
     pods: dict[int, list[str]] = defaultdict(list)
     for seat in old.hosts if broken else ():
-        for cell in cells_of(seat.ranks, old.layout) if seat.host_id in kept else ():
-            pods[cell % dp].append(fleet.hosts[seat.host_id].pod)
+        if not around_rank.isdisjoint(seat.ranks) and seat.host_id in kept:
+            for cell in cells_of(seat.ranks, old.layout):
+                pods[cell % dp].append(fleet.hosts[seat.host_id].pod)
     homes = {}
     for seat in broken:
         lost = fleet.hosts.get(seat.host_id)
@@ -95,4 +104,7 @@ def _heir_seat(seat: HostPlacement, heirs: Mapping[str, Host], fleet: Fleet) -> 
     """Hand a seat on; who kept its copies goes on, and so does who now holds that one's seat."""
     host = heirs.get(seat.host_id) or fleet.hosts[seat.host_id]
     peer = heirs.get(seat.replica_host_id)
+    where = (host.host_id, host.address, host.peer_port)
+    if peer is None and where == (seat.host_id, seat.address, seat.peer_port):
+        return seat
     return host_placement(host, seat.ranks, peer.host_id if peer else seat.replica_host_id)
