@@ -1,0 +1,145 @@
+"""Which step lies in whose memory and in the object store, without keeping it for every rank.
+
+Training is synchronous: what one host has written, all have. So what a generation wrote is two
+short lists, own copies and replicas, and a host that lost its memory, or is new, has nothing that
+is older than the generation it came with. The rules are the agents': two slots a rank, the newest
+is never overwritten, and what is newer than a restored step is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from everstep.checkpoint_registry.commands import HeldSnapshots, HostHoldings
+from everstep.core.placement import HostPlacement, Placement
+from everstep.core.time import HOUR_MS
+from everstep.fleet.cadence import Cadence
+
+SLOTS: Final = 2
+PORT: Final = 7_000  # of every host's snapshot server
+# What is kept of checkpoints is not decided by the services yet: the newest ones as the job's spec
+# says, and one an hour for two days, far enough for every roll-back that is modelled.
+HOURLY_KEPT: Final = 48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A step that a generation wrote."""
+
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A complete checkpoint."""
+
+    generation: int
+    step: int
+    completed_ms: int
+
+
+class Copies:
+    """Everything that one job has saved."""
+
+    def __init__(self, cadence: Cadence, keep_last: int) -> None:
+        self._cadence = cadence
+        self._keep_last = keep_last
+        self.own: list[Written] = []
+        self.replicas: list[Written] = []
+        self.stored: list[Stored] = []
+        self._since: dict[str, int] = {}  # host -> first generation of which it holds anything
+
+    def wiped(self, host_id: str, generation: int) -> None:
+        """The host has lost its memory, or is new to the job, while ``generation`` ran."""
+        self._since[host_id] = max(generation, self._since.get(host_id, 0))
+
+    def seated(self, host_ids: Iterable[str], generation: int) -> None:
+        """These hosts join the job with ``generation``, with nothing in memory."""
+        for host_id in host_ids:
+            self.wiped(host_id, generation)
+
+    def ended(self, *, generation: int, first: int, trained_ms: int, at_ms: int) -> None:
+        """A generation that went on from ``first`` has stopped after ``trained_ms``."""
+        cadence = self._cadence
+        for steps, slots in (
+            (cadence.copied(first, trained_ms, SLOTS), self.own),
+            (cadence.replicated(first, trained_ms, SLOTS), self.replicas),
+        ):
+            slots += [Written(generation=generation, step=step) for step in steps]
+            del slots[:-SLOTS]
+        self._complete(generation, first, trained_ms, at_ms)
+
+    def resumed(self, step: int) -> None:
+        """A generation goes on from ``step``: what is newer is dropped."""
+        self.own[:] = [written for written in self.own if written.step <= step]
+        self.replicas[:] = [written for written in self.replicas if written.step <= step]
+        self.stored[:] = [stored for stored in self.stored if stored.step <= step]
+
+    def held(
+        self,
+        host_ids: Iterable[str],
+        seats: Mapping[str, HostPlacement],
+        kept: Mapping[str, HostPlacement],
+    ) -> tuple[HostHoldings, ...]:
+        """Return what hosts tell when they are fenced.
+
+        Args:
+            host_ids: that are asked.
+            seats: of the placement that ran last, by host.
+            kept: the seats of the hosts whose copies they keep, by host.
+        """
+        own = tuple((True, written) for written in self.own)
+        replicas = tuple((False, written) for written in self.replicas)
+        oldest = min((w.generation for w in (*self.own, *self.replicas)), default=0)
+        holdings = []
+        for host_id in host_ids:
+            parts = [(seats[host_id], own)] if host_id in seats else []
+            parts += [(kept[host_id], replicas)] if host_id in kept else []
+            since = self._since.get(host_id, 0)
+            held = [
+                HeldSnapshots(
+                    step=written.step, generation=written.generation, own=mine, ranks=seat.ranks
+                )
+                for seat, slots in parts
+                for mine, written in slots
+                if since <= oldest or written.generation >= since
+            ]
+            holdings.append(
+                HostHoldings(host_id=host_id, address=host_id, peer_port=PORT, held=tuple(held))
+            )
+        return tuple(holdings)
+
+    def with_current(
+        self, *, generation: int, first: int, trained_ms: int, at_ms: int
+    ) -> list[Stored]:
+        """Return the complete checkpoints, those of the generation that runs now too."""
+        cadence = self._cadence
+        done = cadence.durable(first, trained_ms, self._keep_last)
+        return self.stored + [
+            Stored(generation=generation, step=step, completed_ms=at_ms) for step in done
+        ]
+
+    def _complete(self, generation: int, first: int, trained_ms: int, at_ms: int) -> None:
+        cadence = self._cadence
+        if not cadence.object_every:
+            return
+        cycle_ms = cadence.elapsed_ms(0, cadence.object_every)
+        reach = self._keep_last + HOURLY_KEPT * max(HOUR_MS // cycle_ms, 1)
+        for step in cadence.durable(first, trained_ms, reach):
+            done_ms = cadence.elapsed_ms(first, step) + cadence.upload_ms
+            self.stored.append(
+                Stored(generation=generation, step=step, completed_ms=at_ms - trained_ms + done_ms)
+            )
+        hourly: dict[int, Stored] = {}
+        for stored in self.stored:
+            hourly.setdefault(stored.completed_ms // HOUR_MS, stored)
+        kept = {*list(hourly.values())[-HOURLY_KEPT:], *self.stored[-self._keep_last :]}
+        self.stored[:] = sorted(kept, key=lambda stored: stored.step)
+
+
+def keepers(placement: Placement) -> Mapping[str, HostPlacement]:
+    """Return, for each host, the seat whose copies it keeps."""
+    return {seat.replica_host_id: seat for seat in placement.hosts if seat.replica_host_id}

@@ -1,0 +1,186 @@
+"""The controller's view of the outside, simulated: hosts answer, inventory and registry decide.
+
+Only time and silence are made up here. Who gets a seat and where a run goes on from are the real
+deciders' answers, asked through their own handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from everstep.checkpoint_registry import commands as registry
+from everstep.checkpoint_registry.events import RestoreLaidOut, Shard
+from everstep.controller.outside import UNREACHABLE_AFTER_S, Fenced, Placed, Planned
+from everstep.controller.state import Job
+from everstep.core.decision import Rejected
+from everstep.core.placement import Layout
+from everstep.core.system import Clock
+from everstep.fleet.copies import PORT
+from everstep.fleet.scenario import RestartPart
+from everstep.fleet.services import JOB_ID, Services
+from everstep.host_inventory import commands as inventory
+from everstep.host_inventory.policy import place
+from everstep.host_inventory.seats import HostsShort, kept
+from everstep.wire.v1.checkpoints_pb2 import HostHoldings, RestoreSources
+
+
+class Ground(Protocol):
+    """What the simulated world tells and is told."""
+
+    def unreachable(self) -> frozenset[str]:
+        """Name the hosts that do not answer now."""
+        ...
+
+    def fenced(self, hosts: Sequence[str], generation: int) -> None:
+        """These hosts have ended ranks that are older than ``generation``."""
+        ...
+
+    def held(self, host_ids: Sequence[str]) -> tuple[registry.HostHoldings, ...]:
+        """Tell what lies in the memory of fenced hosts."""
+        ...
+
+    def complete(self) -> tuple[registry.CompleteFacts, ...]:
+        """Tell the complete checkpoints."""
+        ...
+
+    def started(self, job: Job, plan: RestoreLaidOut) -> None:
+        """Every host has taken its start command."""
+        ...
+
+    async def control_is_there(self) -> None:
+        """Return when the control plane is not away."""
+        ...
+
+
+class SimulatedOutside:
+    """Implements ``controller.outside.Outside``."""
+
+    def __init__(
+        self,
+        services: Services,
+        ground: Ground,
+        clock: Clock,
+        layout: Layout,
+        times: RestartPart,
+        host_ids: Iterable[str],
+    ) -> None:
+        self._services = services
+        self._ground = ground
+        self._clock = clock
+        self._layout = layout
+        self._times = times
+        # What hosts hold stays beside the message until the plan is asked for: thousands of wire
+        # messages would be written only to be read again in the same process.
+        self._fenced = {
+            host: Fenced(
+                host_id=host,
+                address=host,
+                rendezvous_port=PORT,
+                holdings=HostHoldings(host_id=host),
+            )
+            for host in host_ids
+        }
+
+    async def fence(
+        self, job_id: str, generation: int, hosts: Sequence[str], *, graceful: bool, forget: bool
+    ) -> Mapping[str, Fenced]:
+        """Let every reachable host answer; who is down keeps the others waiting."""
+        del job_id, graceful, forget
+        await self._ground.control_is_there()
+        await asyncio.sleep(self._times.fence_s)
+        silent = self._ground.unreachable()
+        answering = [host for host in hosts if host not in silent]
+        self._ground.fenced(answering, generation)
+        if len(answering) < len(hosts):
+            await asyncio.sleep(UNREACHABLE_AFTER_S)
+        return {host: self._fenced[host] for host in answering}
+
+    async def place(self, job: Job, lost_hosts: Sequence[str]) -> Placed | Rejected:
+        """Ask the inventory's decider."""
+        await self._ground.control_is_there()
+        await asyncio.sleep(self._times.place_s)
+        done = await self._services.fleet.handle(
+            inventory.PlaceJob(
+                job_id=JOB_ID,
+                generation=job.generation,
+                layout=self._layout,
+                lost_hosts=tuple(lost_hosts),
+                unsound_hosts=job.unsound_hosts,
+                reason="lost" if lost_hosts else "",
+                incident_id=job.incident_id,
+                at_ms=self._clock.now_ms(),
+            )
+        )
+        if done.rejected is not None:
+            return done.rejected
+        seated = done.state.jobs.get(JOB_ID)
+        if seated and seated.held and seated.generation == job.generation and seated.placement:
+            return Placed(
+                placement=seated.placement,
+                replacements=seated.replacements,
+                missing=0,
+                remark=kept(job.unsound_hosts, seated.placement),
+            )
+        answer = place(JOB_ID, self._layout, done.state)
+        assert isinstance(answer, HostsShort), f"{JOB_ID} was not placed although {answer}"
+        return Placed(placement=None, replacements=(), missing=answer.missing)
+
+    async def plan(
+        self, job: Job, holdings: Sequence[HostHoldings], from_step: int
+    ) -> Planned | Rejected:
+        """Ask the registry's decider."""
+        await self._ground.control_is_there()
+        await asyncio.sleep(self._times.plan_s)
+        done = await self._services.histories.handle(
+            registry.PlanRestore(
+                job_id=JOB_ID,
+                generation=job.generation,
+                world_size=self._layout.world_size,
+                holdings=self._ground.held([holding.host_id for holding in holdings]),
+                from_step=from_step,
+                at_ms=self._clock.now_ms(),
+                checkpoints=self._ground.complete(),
+            )
+        )
+        if done.rejected is not None:
+            return done.rejected
+        plan = done.state.plan
+        assert plan is not None, "a plan was accepted and is not in the history"
+        return Planned(step=plan.step, sources=RestoreSources(), passed_over=done.state.passed_over)
+
+    async def start(
+        self, job: Job, sources: Mapping[str, RestoreSources]
+    ) -> Mapping[str, Rejected | None]:
+        """Start the ranks, if every host answers."""
+        await self._ground.control_is_there()
+        await asyncio.sleep(self._times.start_s)
+        silent = self._ground.unreachable()
+        answering = [host for host in sources if host not in silent]
+        if len(answering) < len(sources):
+            await asyncio.sleep(UNREACHABLE_AFTER_S)
+        else:
+            history = await self._services.histories.state(f"restore-{JOB_ID}")
+            assert history.plan is not None, "a start without a plan"
+            self._ground.started(job, history.plan)
+        return dict.fromkeys(answering)
+
+    async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
+        """Nobody asks for one here."""
+
+    async def restorable_steps(self, job_id: str) -> tuple[int, ...]:
+        """Tell the steps of complete checkpoints."""
+        del job_id
+        return tuple(facts.step for facts in self._ground.complete())
+
+
+def shards(world_size: int) -> tuple[Shard, ...]:
+    """Return what stands for the shards of any complete checkpoint.
+
+    Only their ranks matter: 16,384 of them for every checkpoint would be the simulation's largest
+    part by far.
+    """
+    return tuple(
+        Shard(rank=rank, uri=f"rank-{rank}", bytes=0, checksum="") for rank in range(world_size)
+    )
