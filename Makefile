@@ -32,7 +32,7 @@ check: setup  ## lint, format, types, import rules, wire code, architecture and 
 test: check  ## check, then contract, integration and end-to-end tests on real servers (20 min)
 	$(BIN)/pytest -q $(wildcard tests/contract tests/sim tests/integration tests/e2e)
 
-test-containers: setup  ## docker-compose.yml and PostgreSQL in containers (Docker engine, Compose 2.24; 10 min)
+test-containers: setup  ## docker-compose.yml and PostgreSQL in containers (Docker engine, Compose 2.26; 10 min)
 	$(BIN)/pytest -q tests/containers
 
 sim: setup  ## simulate fleets under faults for SECONDS (600); failures come with their replay
