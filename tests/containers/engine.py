@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 POSTGRES_IMAGE = "postgres:18"
-COMPOSE_MIN = (2, 26)  # the oldest tried; before 2.23 there are no files in docker-compose.yml itself
+COMPOSE_MIN = (2, 26)  # the oldest tried; 2.23.1 is the first to read config contents
 PULL_TIMEOUT_S = 600.0
 ASK_TIMEOUT_S = 60.0
 
