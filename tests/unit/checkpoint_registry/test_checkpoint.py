@@ -63,7 +63,7 @@ def test_reports_that_arrive_together_are_taken_one_after_the_other():
     other = replace(report(0, host_id="h9"), shards=(shard(0, checksum="bb"),))
     reports = (report(0), other, report(1, host_id="h2"), report(1, newest_generation=2))
     together = TakeReports(job_id="job", step=20, generation=1, reports=reports)
-    CHECKPOINT.when(together).then(stored(report(0)), stored(report(1, host_id="h2")))
+    CHECKPOINT.when(together).then(stored(report(0), report(1, host_id="h2")))
     WHOLE.when(together).then()
     WHOLE.when(other).then_rejected("conflicting_shard")
 
@@ -84,6 +84,12 @@ def test_two_checksums_for_a_rank_in_one_report_are_refused():
     """A report must not contradict itself either."""
     both = replace(report(0), shards=(shard(0), shard(0, checksum="bb")))
     CHECKPOINT.when(both).then_rejected("conflicting_shard")
+
+
+def test_shard_that_a_report_names_twice_is_stored_once():
+    """A sender that repeats itself does not say two things."""
+    twice = replace(report(0), shards=(shard(0), shard(0)))
+    CHECKPOINT.when(twice).then(stored(report(0)))
 
 
 def test_report_of_an_older_generation_is_refused():

@@ -172,7 +172,7 @@ def world() -> World:
 
 
 WHOLE = ["manifest.json", "rank-00000.shard", "rank-00001.shard"]
-DONE = ["shards_stored.v1", "checkpoint_completed.v1"]
+DONE = ["shards_stored.v2", "checkpoint_completed.v1"]
 
 
 async def test_reported_checkpoint_is_read_back_and_completed(world):

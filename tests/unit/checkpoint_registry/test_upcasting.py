@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.unit.checkpoint_registry.words import shard, sources
+from tests.unit.checkpoint_registry.words import report, shard, sources, stored
 
-from everstep.checkpoint_registry.codec import HISTORY_EVENTS
+from everstep.checkpoint_registry.codec import CHECKPOINT_EVENTS, HISTORY_EVENTS
 from everstep.checkpoint_registry.events import Holder, RestoreLaidOut
 
 OLD = {
@@ -43,6 +43,21 @@ def test_plan_by_rank_is_read_as_a_plan_by_holder():
         at_ms=50,
     )
     assert sources(plan) == [["own h1", "own h1", "peer h2"], ["own h2", "peer h1"], ["object"]]
+
+
+def test_report_of_one_host_is_read_as_one_of_several():
+    """Reports that arrive together are one event now."""
+    old = {
+        "job_id": "job",
+        "step": 20,
+        "generation": 1,
+        "host_id": "h1",
+        "world_size": 2,
+        "shards": [{"rank": 0, "uri": shard(0).uri, "bytes": 100, "checksum": "aa"}],
+        "data_state": '{"position": 20}',
+        "at_ms": 5,
+    }
+    assert CHECKPOINT_EVENTS.decode("shards_stored.v1", old) == stored(report(0))
 
 
 def test_stored_plan_is_read_back_as_it_was():

@@ -61,17 +61,19 @@ def report(
     )
 
 
-def stored(command: ReportShards) -> ShardsStored:
-    """Return the event of a report whose shards are all new."""
+def stored(*reports: ReportShards) -> ShardsStored:
+    """Return the event of reports that came together and whose shards are all new."""
+    first = reports[0]
+    shards = [shard for report in reports for shard in report.shards]
     return ShardsStored(
-        job_id=command.job_id,
-        step=command.step,
-        generation=command.generation,
-        host_id=command.host_id,
-        world_size=command.world_size,
-        shards=command.shards,
-        data_state=command.data_state,
-        at_ms=command.at_ms,
+        job_id=first.job_id,
+        step=first.step,
+        generation=first.generation,
+        hosts=tuple(sorted({report.host_id for report in reports})),
+        world_size=first.world_size,
+        shards=tuple(sorted(shards, key=lambda shard: shard.rank)),
+        data_state=first.data_state,
+        at_ms=max(report.at_ms for report in reports),
     )
 
 

@@ -128,24 +128,24 @@ class DropJobCheckpoints(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class ShardsStored(_message.Message):
-    __slots__ = ("job_id", "step", "generation", "host_id", "world_size", "shards", "data_state", "at_ms")
+    __slots__ = ("job_id", "step", "generation", "world_size", "shards", "data_state", "at_ms", "hosts")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
-    HOST_ID_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     DATA_STATE_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     step: int
     generation: int
-    host_id: str
     world_size: int
     shards: _containers.RepeatedCompositeFieldContainer[Shard]
     data_state: str
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., host_id: _Optional[str] = ..., world_size: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., data_state: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., data_state: _Optional[str] = ..., at_ms: _Optional[int] = ..., hosts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ShardsRefused(_message.Message):
     __slots__ = ("job_id", "step", "generation", "uri", "why", "at_ms")

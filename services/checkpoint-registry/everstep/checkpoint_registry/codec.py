@@ -18,12 +18,13 @@ from everstep.wire.v1.common_pb2 import CommandReply, Outcome
 
 CHECKPOINT_EVENTS: Final[EventCodec[events.CheckpointEvent]] = EventCodec(
     {
-        "shards_stored.v1": events.ShardsStored,
+        "shards_stored.v2": events.ShardsStored,
         "shards_refused.v1": events.ShardsRefused,
         "checkpoint_completed.v1": events.CheckpointCompleted,
         "checkpoint_deleted.v1": events.CheckpointDeleted,
         "checkpoint_purged.v1": events.CheckpointPurged,
-    }
+    },
+    upcasters={"shards_stored.v1": Upcaster(to="shards_stored.v2", rewrite=upcasting.of_hosts)},
 )
 HISTORY_EVENTS: Final[EventCodec[events.HistoryEvent]] = EventCodec(
     {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import assert_never
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import assert_never, cast
 
 from everstep.checkpoint_registry.commands import (
     CheckpointCommand,
@@ -35,7 +37,7 @@ from everstep.checkpoint_registry.events import (
 )
 from everstep.checkpoint_registry.manifest import manifest_key, prefix_of
 from everstep.checkpoint_registry.policy import FRESH, plan_restore, preferred_counts
-from everstep.checkpoint_registry.state import Checkpoint, History, Phase, evolve_checkpoint
+from everstep.checkpoint_registry.state import Checkpoint, History, Phase
 from everstep.core.decision import Accepted, Rejected
 from everstep.core.ids import is_valid_id
 
@@ -48,9 +50,10 @@ def decide_checkpoint(
     """Decide on one checkpoint as it is."""
     match command:
         case ReportShards():
-            return _report(command, checkpoint)
+            refused = _why_not_stored(command, checkpoint, checkpoint.shards)
+            return refused or _take((command,), checkpoint)
         case TakeReports():
-            return _take(command, checkpoint)
+            return _take(command.reports, checkpoint)
         case RefuseShard():
             return _refuse(command, checkpoint)
         case CompleteCheckpoint():
@@ -107,37 +110,37 @@ def _distrust(command: DistrustSource, history: History) -> Accepted[HistoryEven
     return Accepted() if same in known else Accepted((distrusted,))
 
 
-def _report(command: ReportShards, checkpoint: Checkpoint) -> Accepted[CheckpointEvent] | Rejected:
-    refused = _why_not_stored(command, checkpoint)
-    if refused is not None:
-        return refused
-    new = tuple(shard for shard in command.shards if checkpoint.shards.get(shard.rank) != shard)
-    if not new:
+def _take(reports: Sequence[ReportShards], checkpoint: Checkpoint) -> Accepted[CheckpointEvent]:
+    """Take the reports one after the other, each judged on what the ones before it said."""
+    fresh: dict[int, Shard] = {}
+    seen = ChainMap(fresh, cast("dict[int, Shard]", checkpoint.shards))  # only ever read
+    taken: list[ReportShards] = []
+    for report in reports:
+        if _why_not_stored(report, checkpoint, seen) is None:
+            new = {shard.rank: shard for shard in report.shards if shard.rank not in seen}
+            if new:
+                fresh |= new
+                taken.append(report)
+                checkpoint = replace(checkpoint, world_size=report.world_size)
+    if not taken:
         return Accepted()
     stored = ShardsStored(
-        job_id=command.job_id,
-        step=command.step,
-        generation=command.generation,
-        host_id=command.host_id,
-        world_size=command.world_size,
-        shards=tuple(sorted(new, key=lambda shard: shard.rank)),
-        data_state=command.data_state,
-        at_ms=command.at_ms,
+        job_id=taken[0].job_id,
+        step=taken[0].step,
+        generation=taken[0].generation,
+        hosts=tuple(sorted({report.host_id for report in taken})),
+        world_size=checkpoint.world_size,
+        shards=tuple(shard for _, shard in sorted(fresh.items())),
+        data_state=next((report.data_state for report in taken if report.data_state), ""),
+        at_ms=max(report.at_ms for report in taken),
     )
     return Accepted((stored,))
 
 
-def _take(command: TakeReports, checkpoint: Checkpoint) -> Accepted[CheckpointEvent] | Rejected:
-    events: list[CheckpointEvent] = []
-    for report in command.reports:
-        decision = _report(report, checkpoint)
-        if isinstance(decision, Accepted):
-            checkpoint = reduce(evolve_checkpoint, decision.events, checkpoint)
-            events += decision.events
-    return Accepted(tuple(events))
-
-
-def _why_not_stored(command: ReportShards, checkpoint: Checkpoint) -> Rejected | None:
+def _why_not_stored(
+    command: ReportShards, checkpoint: Checkpoint, seen: Mapping[int, Shard]
+) -> Rejected | None:
+    """Say why a report is refused; ``seen`` are the shards reported so far."""
     what = f"job {command.job_id} step {command.step} generation {command.generation}"
     if not is_valid_id(command.job_id):
         return Rejected("bad_job_id", f"{command.job_id!r} is no id: letters, digits, _ and -")
@@ -153,17 +156,17 @@ def _why_not_stored(command: ReportShards, checkpoint: Checkpoint) -> Rejected |
             f"{what}: the job is at generation {command.newest_generation}; the shards come too "
             "late and are not taken",
         )
-    if checkpoint.phase in _GONE:
+    if checkpoint.deleted:
         return Rejected("deleted", f"{what} was deleted ({checkpoint.deleted})")
     if checkpoint.world_size not in (0, command.world_size):
         return Rejected(
             "world_size_changed",
             f"{what}: {command.world_size} ranks, other hosts said {checkpoint.world_size}",
         )
-    return _why_not_shards(command, checkpoint, what)
+    return _why_not_shards(command, seen, what)
 
 
-def _why_not_shards(command: ReportShards, checkpoint: Checkpoint, what: str) -> Rejected | None:
+def _why_not_shards(command: ReportShards, seen: Mapping[int, Shard], what: str) -> Rejected | None:
     prefix = prefix_of(command.job_id, command.step, command.generation)
     manifest = manifest_key(command.job_id, command.step, command.generation)
     told: dict[int, Shard] = {}
@@ -174,7 +177,7 @@ def _why_not_shards(command: ReportShards, checkpoint: Checkpoint, what: str) ->
             return Rejected(
                 "bad_key", f"{what}: shard of rank {shard.rank} is {shard.uri}, not in {prefix}"
             )
-        known = told.setdefault(shard.rank, checkpoint.shards.get(shard.rank, shard))
+        known = told.setdefault(shard.rank, seen.get(shard.rank, shard))
         if known != shard:
             return Rejected(
                 "conflicting_shard",

@@ -23,3 +23,9 @@ def by_holder(plan: Mapping[str, Any]) -> Mapping[str, Any]:
     # Version 1 ordered each rank's sources so, by hand; version 2 keeps the holders in that order.
     holders.sort(key=lambda holder: -holder["generation"])
     return {**{k: v for k, v in plan.items() if k != "memory"}, "holders": holders}
+
+
+def of_hosts(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Rewrite ``shards_stored.v1``, which was of one host's report."""
+    rest = {key: value for key, value in stored.items() if key != "host_id"}
+    return {**rest, "hosts": [stored["host_id"]]}
