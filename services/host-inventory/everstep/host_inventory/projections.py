@@ -80,6 +80,14 @@ _SAVE_HEARTBEATS: Final = text("""
     on conflict (host_id) do update
     set last_heartbeat = greatest(heartbeats.last_heartbeat, excluded.last_heartbeat)
 """).bindparams(bindparam("ids", type_=ARRAY(Text)), bindparam("times", type_=ARRAY(BigInteger)))
+# Hosts as one array: a parameter and a placeholder for each of 2,048 take 30 ms to write. Rows that
+# are so already, nearly all of them when one host is replaced, are not written again.
+_HOLD_HOSTS: Final = text("""
+    update host_facts set job_id = :job_id where id = any(:ids) and job_id <> :job_id
+""").bindparams(bindparam("ids", type_=ARRAY(Text)))
+_FREE_HOSTS: Final = text("""
+    update host_facts set job_id = '' where job_id = :job_id and id <> all(:ids)
+""").bindparams(bindparam("ids", type_=ARRAY(Text)))
 _HOSTS: Final = (
     select(HOST_FACTS, HEARTBEATS.c.last_heartbeat)
     .join_from(HOST_FACTS, HEARTBEATS, HEARTBEATS.c.host_id == HOST_FACTS.c.id, isouter=True)
@@ -156,8 +164,8 @@ async def _joined(connection: AsyncConnection, event: e.HostJoined) -> None:
 
 async def _placed(connection: AsyncConnection, event: e.JobPlaced) -> None:
     await _free(connection, event.job_id, event.placement.host_ids)
-    held = HOST_FACTS.c.id.in_(event.placement.host_ids)
-    await connection.execute(update(HOST_FACTS).where(held).values(job_id=event.job_id))
+    held = {"job_id": event.job_id, "ids": list(event.placement.host_ids)}
+    await connection.execute(_HOLD_HOSTS, held)
     values = {
         "generation": event.generation,
         "layout": msgspec.to_builtins(event.placement.layout),
@@ -170,8 +178,7 @@ async def _placed(connection: AsyncConnection, event: e.JobPlaced) -> None:
 
 
 async def _free(connection: AsyncConnection, job_id: str, but: tuple[str, ...]) -> None:
-    mine = (HOST_FACTS.c.job_id == job_id) & HOST_FACTS.c.id.not_in(but)
-    await connection.execute(update(HOST_FACTS).where(mine).values(job_id=""))
+    await connection.execute(_FREE_HOSTS, {"job_id": job_id, "ids": list(but)})
 
 
 async def hosts(connection: AsyncConnection, *, with_left: bool = False) -> list[dict[str, Any]]:
