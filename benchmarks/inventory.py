@@ -1,6 +1,8 @@
 """Times the inventory at 2,048 hosts of 8 chips: joins, placement, replacement, heartbeats.
 
-``decide_*`` is the pure decision, ``service_*`` the whole way over NATS into PostgreSQL and back.
+``decide_*`` is the pure decision with its fold, ``encode_*`` and ``decode_*`` the placement as it
+is stored, ``write_*`` and ``read_*`` as it is answered and understood; ``service_*`` is the whole
+way over NATS into PostgreSQL and back.
 Run: ``make bench NAME=inventory`` or ``python -m benchmarks.inventory``.
 """
 
@@ -18,16 +20,19 @@ from benchmarks.support.figures import machine, save, summary
 from benchmarks.support.service import Running, running_service
 
 from everstep.core.decision import Accepted
-from everstep.core.placement import Layout
+from everstep.core.placement import Layout, Placement
 from everstep.core.system import SystemClock
+from everstep.host_inventory.codec import EVENTS
 from everstep.host_inventory.commands import JoinHost, PlaceJob
 from everstep.host_inventory.decider import decide
+from everstep.host_inventory.events import JobPlaced
 from everstep.host_inventory.state import Fleet, evolve
 from everstep.service.commands import host_subject, send_command
-from everstep.wire.codec import to_wire
+from everstep.wire.codec import from_wire, to_wire
 from everstep.wire.v1 import hosts_pb2
 from everstep.wire.v1.agents_pb2 import Heartbeat
 from everstep.wire.v1.common_pb2 import CommandReply
+from everstep.wire.v1.common_pb2 import Placement as WirePlacement
 
 HOSTS: Final = 2_048
 SPARES: Final = 40  # 2 %
@@ -74,11 +79,27 @@ def decisions() -> dict[str, Any]:
     joins_s = time.perf_counter() - started_s
     placed = apply(place(1), fleet)
     lost = place(2, ("h00007", "h01000"))
+    event = placed_event(lost, placed)
+    stored = EVENTS.encode(event)
+    message = to_wire(event.placement, WirePlacement())
     return {
         "decide_joins_s": round(joins_s, 3),
-        "decide_place_ms": summary([timed_ms(lambda: apply(place(1), fleet)) for _ in "x" * 10]),
-        "decide_replace_ms": summary([timed_ms(lambda: apply(lost, placed)) for _ in "x" * 10]),
+        "decide_place_ms": timed(lambda: apply(place(1), fleet)),
+        "decide_replace_ms": timed(lambda: apply(lost, placed)),
+        "encode_placement_ms": timed(lambda: EVENTS.encode(event)),
+        "decode_placement_ms": timed(lambda: EVENTS.decode(*stored)),
+        "write_placement_ms": timed(lambda: to_wire(event.placement, WirePlacement())),
+        "read_placement_ms": timed(lambda: from_wire(message, Placement)),
     }
+
+
+def placed_event(command: PlaceJob, fleet: Fleet) -> JobPlaced:
+    """Return what is stored of a placement."""
+    decision = decide(command, fleet)
+    assert isinstance(decision, Accepted), decision
+    event = decision.events[-1]
+    assert isinstance(event, JobPlaced), event
+    return event
 
 
 def apply(command: JoinHost | PlaceJob, fleet: Fleet) -> Fleet:
@@ -88,11 +109,14 @@ def apply(command: JoinHost | PlaceJob, fleet: Fleet) -> Fleet:
     return reduce(evolve, decision.events, fleet)
 
 
-def timed_ms(work: Callable[[], object]) -> float:
-    """Return how long ``work`` takes."""
-    started_s = time.perf_counter()
-    work()
-    return (time.perf_counter() - started_s) * 1000
+def timed(work: Callable[[], object]) -> dict[str, Any] | None:
+    """Return a summary of how long ``work`` takes [ms]."""
+    times = []
+    for _ in range(REPEATS):
+        started_s = time.perf_counter()
+        work()
+        times.append((time.perf_counter() - started_s) * 1000)
+    return summary(times)
 
 
 async def over_the_bus(running: Running) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Times the registry at 16,384 ranks on 2,048 hosts: restore plans, shard reports.
 
-``decide_*``, ``read_*`` and ``write_*`` are processor time of the pure parts, ``service_*`` wall
-time over NATS into PostgreSQL and back. Every host holds two steps of its own 8 ranks and of a
-peer's. Run: ``make bench NAME=registry`` or ``python -m benchmarks.registry``.
+``decide_*``, ``read_*``, ``write_*``, ``encode_*``, ``decode_*`` (the stored plan) and ``start_*``
+(the controller's part: a start command for every host) are processor time of the pure parts,
+``service_*`` wall time over NATS into PostgreSQL and back. Every host holds two steps of its own 8
+ranks and of a peer's. Run: ``make bench NAME=registry`` or ``python -m benchmarks.registry``.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any, Final
 
 from benchmarks.support.figures import machine, save, summary
 from benchmarks.support.service import Running, running_service
 
-from everstep.checkpoint_registry.codec import plan_restore, plan_restore_reply
+from everstep.checkpoint_registry.codec import HISTORY_EVENTS, plan_restore, plan_restore_reply
 from everstep.checkpoint_registry.commands import CompleteFacts
 from everstep.checkpoint_registry.decider import decide_history
 from everstep.checkpoint_registry.events import Shard
 from everstep.checkpoint_registry.state import History, evolve_history
+from everstep.controller.starting import source_counts, sources_by_host, start_commands
+from everstep.controller.state import Job
 from everstep.core.decision import Accepted
+from everstep.core.placement import HostPlacement, Layout, Placement
 from everstep.service.commands import send_command
 from everstep.service.handler import Handled
 from everstep.wire.v1 import checkpoints_pb2 as wire
@@ -68,20 +73,54 @@ def decisions() -> dict[str, Any]:
     command = plan_restore(message, (checkpoint,))
     decision = decide_history(command, History())
     assert isinstance(decision, Accepted), decision
-    state = History()
-    for event in decision.events:
-        state = evolve_history(state, event)
+    state = reduce(evolve_history, decision.events, History())
     done = Handled(state=state, version=2, events=decision.events, rejected=None)
     pair_lost = plan_restore(request(2, lost=(4, 5)), (checkpoint,))
     fresh = replace(command, holdings=())
+    stored = HISTORY_EVENTS.encode(decision.events[0])
     return {
         "decide_ms": timed(lambda: decide_history(command, History())),
         "decide_pair_lost_ms": timed(lambda: decide_history(pair_lost, History())),
         "decide_from_objects_ms": timed(lambda: decide_history(fresh, History())),
+        "evolve_ms": timed(lambda: reduce(evolve_history, decision.events, History())),
+        "encode_plan_ms": timed(lambda: HISTORY_EVENTS.encode(decision.events[0])),
+        "decode_plan_ms": timed(lambda: HISTORY_EVENTS.decode(*stored)),
         "read_request_ms": timed(lambda: plan_restore(message, (checkpoint,))),
         "write_reply_ms": timed(lambda: plan_restore_reply(done)),
         "request_bytes": message.ByteSize(),
         "reply_bytes": plan_restore_reply(done).ByteSize(),
+    }
+
+
+def starts() -> dict[str, Any]:
+    """Time what the controller makes of a plan: one start command for every host."""
+    message = plan_restore(request(2, lost=()), ())
+    decision = decide_history(message, History())
+    assert isinstance(decision, Accepted), decision
+    state = reduce(evolve_history, decision.events, History())
+    done = Handled(state=state, version=2, events=decision.events, rejected=None)
+    sources = plan_restore_reply(done).sources
+    hosts = tuple(
+        HostPlacement(
+            host_id=f"h{host:05d}",
+            ranks=tuple(range(host * RANKS_A_HOST, (host + 1) * RANKS_A_HOST)),
+            address=f"10.0.{host >> 8}.{host & 255}",
+            peer_port=7000,
+            replica_host_id=f"h{host ^ 1:05d}",
+        )
+        for host in range(HOSTS)
+    )
+    placement = Placement(layout=Layout(dp_shard=RANKS), hosts=hosts)
+    job = Job(job_id="bench", generation=2, placement=placement, restore_step=STEPS[-1])
+
+    def commands() -> list[bytes]:
+        parts = sources_by_host(placement, sources)
+        return [one.SerializeToString() for one in start_commands(job, parts).values()]
+
+    return {
+        "start_count_ms": timed(lambda: source_counts(placement, sources)),
+        "start_commands_ms": timed(commands),
+        "start_bytes_in_all": sum(len(command) for command in commands()),
     }
 
 
@@ -142,7 +181,7 @@ async def reports(running: Running) -> float:
 
 async def main() -> None:
     """Measure and save."""
-    figures = decisions()
+    figures = decisions() | starts()
     async with running_service("checkpoint_registry") as running:
         figures |= await over_the_bus(running)
     figures |= {"hosts": HOSTS, "ranks": RANKS, "machine": machine()}

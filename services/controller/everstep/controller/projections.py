@@ -6,9 +6,9 @@ The phase is not worked out here a second time: each event's effect on it comes 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, Text, insert, select, update
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -174,7 +174,7 @@ def _job_changes(fact: e.Event) -> dict[str, Any]:
             return {"generation": fact.generation, "missing": 0, "detail": fact.remark}
         case e.PlacementDecided():
             detail = {"detail": fact.remark} if fact.remark else {}
-            return {"placement": asdict(fact.placement), "missing": 0, **detail}
+            return {"placement": msgspec.to_builtins(fact.placement), "missing": 0, **detail}
         case e.HostsShort():
             return {"missing": fact.missing}
         case e.RestoreDecided():

@@ -55,20 +55,20 @@ def source_counts(placement: Placement, sources: RestoreSources) -> SourceCounts
     The registry plans without knowing the new placement; a rank's own snapshot that lies on
     another host than the rank's new one is a peer's from there.
     """
-    own_at: dict[int, str] = {}
-    copied: set[int] = set()
+    seats = {host.host_id: frozenset(host.ranks) for host in placement.hosts}
+    ranks = frozenset().union(*seats.values())
+    own: set[int] = set()
+    in_memory: set[int] = set()
     for holder in sources.holders:
-        for rank in holder.own:
-            own_at.setdefault(rank, holder.host_id)
-        copied.update(holder.replicas)
-    stored = {shard.rank for shard in sources.shards}
-    ranks = {rank for host in placement.hosts for rank in host.ranks}
-    own = {
-        rank for host in placement.hosts for rank in host.ranks if own_at.get(rank) == host.host_id
-    }
-    peer = ranks & (own_at.keys() | copied) - own
+        first = set(holder.own) - in_memory  # the holder that these ranks ask before others
+        own |= first & seats.get(holder.host_id, frozenset())
+        in_memory |= first
+    in_memory.update(*(holder.replicas for holder in sources.holders))
+    stored = {shard.rank for shard in sources.shards} - in_memory
     return SourceCounts(
-        own_memory=len(own), peer_memory=len(peer), object_store=len(ranks & stored - own - peer)
+        own_memory=len(own),
+        peer_memory=len((ranks & in_memory) - own),
+        object_store=len(ranks & stored),
     )
 
 
