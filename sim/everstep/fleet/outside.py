@@ -101,6 +101,7 @@ class SimulatedOutside:
         """Ask the inventory's decider."""
         await self._ground.control_is_there()
         await asyncio.sleep(self._times.place_s)
+        self._services.asks_for_hosts()
         done = await self._services.fleet.handle(
             inventory.PlaceJob(
                 job_id=JOB_ID,
@@ -125,6 +126,7 @@ class SimulatedOutside:
             )
         answer = place(JOB_ID, self._layout, done.state)
         assert isinstance(answer, HostsShort), f"{JOB_ID} was not placed although {answer}"
+        self._services.still_short()
         return Placed(placement=None, replacements=(), missing=answer.missing)
 
     async def plan(

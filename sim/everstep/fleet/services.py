@@ -21,6 +21,7 @@ from everstep.controller import events as jobs
 from everstep.controller.codec import AGGREGATE as JOBS
 from everstep.controller.codec import STREAM_PREFIX
 from everstep.controller.outside import Outside
+from everstep.controller.policy import next_actions
 from everstep.controller.runner import Runner
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.core.ports import StoredEvent
@@ -44,8 +45,6 @@ E = TypeVar("E")
 JOB_ID: Final = "sim"
 FREES_HOSTS: Final = (hosts.HostJoined, hosts.HostUncordoned, hosts.JobReleased)
 VERDICTS: Final = {action: controller.Verdict[action.name] for action in incidents.Action}
-# A job that rests needs no driver: a real one looks once a second, for weeks, at nothing.
-RESTING: Final = frozenset({Phase.RUNNING, Phase.WAITING_FOR_HOSTS, Phase.PAUSED})
 
 
 class Services:
@@ -61,7 +60,7 @@ class Services:
         self._clock = clock
         self._on_event = on_event
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
-        self._dirty = False
+        self._freed_since = False
         self.store = NewestStore(clock, self._stored)
         self.jobs: Handler[controller.Command, Job, jobs.Event] = self._handler(JOBS, ids)
         self.watches: Handler[monitor.Command, Watch, incidents.Event] = self._handler(WATCHES, ids)
@@ -101,15 +100,23 @@ class Services:
             if self._queue.empty():
                 await self._rest()
 
+    def asks_for_hosts(self) -> None:
+        """The inventory is asked now: what was freed before this is taken into account."""
+        self._freed_since = False
+
+    def still_short(self) -> None:
+        """The inventory has too few hosts: nothing changes until some are freed."""
+        self._queue.put_nowait(None)
+
     async def _rest(self) -> None:
-        """Let the runner sleep while only an event can change anything."""
+        """Let the runner sleep while only an event can change anything.
+
+        A real one looks once a second at a job that rests or comes up, for weeks, at nothing.
+        """
         job = await self.job()
-        settled = job.phase is not Phase.WAITING_FOR_HOSTS or job.fenced
-        if job.phase in RESTING and settled:
-            self._dirty = False
+        waiting = job.phase is Phase.WAITING_FOR_HOSTS and job.fenced and not self._freed_since
+        if waiting or (job.phase not in TERMINAL and not next_actions(job)):
             await self.runner.close()
-            if self._dirty and job.phase is Phase.WAITING_FOR_HOSTS:
-                self.runner.wake(JOB_ID)  # hosts came back meanwhile
 
     def _stored(self, event: StoredEvent) -> None:
         self._on_event(event)
@@ -203,12 +210,7 @@ class Services:
             )
 
     async def _freed(self) -> None:
-        self._dirty = True
+        self._freed_since = True
         self.runner.wake_all()
         if (await self.job()).phase is Phase.WAITING_FOR_HOSTS:
             self.runner.wake(JOB_ID)
-
-
-def over(job: Job) -> bool:
-    """Whether the job has ended for good."""
-    return job.phase in TERMINAL
