@@ -141,7 +141,7 @@ class Holder:
     """A host whose memory holds snapshots that ``generation`` wrote, and where it is reached.
 
     ``own`` are the ranks whose own snapshots lie there, ``replicas`` those of which it keeps a
-    copy; both sorted.
+    copy.
     """
 
     host_id: str

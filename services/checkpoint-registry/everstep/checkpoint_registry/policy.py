@@ -104,6 +104,7 @@ def _memory(
     by_step: dict[int, list[_Held]] = {}
     stale: dict[int, str] = {}
     ceilings: dict[int, int] = {}
+    inside: dict[tuple[int, ...], tuple[int, ...]] = {}  # hosts tell the same ranks step after step
     bad = _bad_copies(distrusted)
     for host in sorted(request.holdings, key=lambda host: host.host_id):
         spoilt = bad.get(host.host_id)
@@ -121,8 +122,12 @@ def _memory(
                     rank = next(rank for rank in held.ranks if rank not in sound.ranks)
                     why = f"step {step}: the copy of rank {rank} on {host.host_id} is bad"
                     stale.setdefault(step, why)
-            sound = _inside(sound, request.world_size)
-            if sound.ranks and generation < request.generation:
+            ranks = inside.get(sound.ranks)
+            if ranks is None:
+                ranks = inside[sound.ranks] = _inside(sound.ranks, request.world_size)
+            if len(ranks) < len(sound.ranks):
+                sound = replace(sound, ranks=ranks)
+            if ranks and generation < request.generation:
                 by_step.setdefault(step, []).append((host, sound))
     return by_step, stale
 
@@ -143,11 +148,11 @@ def _without(held: HeldSnapshots, spoilt: Mapping[int, int]) -> HeldSnapshots:
     return replace(held, ranks=good)
 
 
-def _inside(held: HeldSnapshots, world_size: int) -> HeldSnapshots:
+def _inside(ranks: tuple[int, ...], world_size: int) -> tuple[int, ...]:
     """Leave ranks out that this world does not have."""
-    if not held.ranks or (min(held.ranks) >= 0 and max(held.ranks) < world_size):
-        return held
-    return replace(held, ranks=tuple(rank for rank in held.ranks if 0 <= rank < world_size))
+    if not ranks or (min(ranks) >= 0 and max(ranks) < world_size):
+        return ranks
+    return tuple(rank for rank in ranks if 0 <= rank < world_size)
 
 
 def _checkpoints(
@@ -210,21 +215,22 @@ def _plan(
 
 def _holders(memory: Sequence[_Held]) -> tuple[Holder, ...]:
     """Bring together what each host holds of each generation; newer writers before older."""
-    own: dict[tuple[str, int], set[int]] = {}
-    replicas: dict[tuple[str, int], set[int]] = {}
     hosts: dict[tuple[str, int], HostHoldings] = {}
+    own: dict[tuple[str, int], tuple[int, ...]] = {}
+    replicas: dict[tuple[str, int], tuple[int, ...]] = {}
     for host, held in memory:
         key = (host.host_id, held.generation)
         hosts.setdefault(key, host)
-        (own if held.own else replicas).setdefault(key, set()).update(held.ranks)
+        told = own if held.own else replicas
+        told[key] = tuple(sorted({*told[key], *held.ranks})) if key in told else held.ranks
     holders = [
         Holder(
             host_id=host.host_id,
             address=host.address,
             peer_port=host.peer_port,
             generation=key[1],
-            own=tuple(sorted(own.get(key, ()))),
-            replicas=tuple(sorted(replicas.get(key, ()))),
+            own=own.get(key, ()),
+            replicas=replicas.get(key, ()),
         )
         for key, host in hosts.items()
     ]
