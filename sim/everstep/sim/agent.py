@@ -27,6 +27,7 @@ HEARTBEAT_S: Final = 1.0
 JOIN_S: Final = 10.0
 JOIN_RETRY_S: Final = 0.5
 REPORT_RETRY_S: Final = 0.5
+PING_TIMEOUT_S: Final = 9.0  # as everstep.bus.nats: two unanswered pings, 3 s apart, and a third
 REQUEST_S_MAX: Final = 2.0
 
 
@@ -61,6 +62,17 @@ class Agent:
         self.endpoint.kill()
         self.host.agent = None
 
+    def vanish(self) -> None:
+        """Be gone without a word: the bus keeps the connection until its pings go unanswered."""
+        self.process.kill()
+        self.endpoint.vanish()
+        self.host.agent = None
+        self.host.world.physics(self._time_out())
+
+    async def _time_out(self) -> None:
+        await asyncio.sleep(PING_TIMEOUT_S)
+        self.endpoint.kill()
+
     def see(self, what: str, run: HostRun, rank: int = -1) -> None:
         """Take note of something that the ranks did."""
         match what:
@@ -90,7 +102,7 @@ class Agent:
                 address=host.host_id,
                 peer_port=1,
                 agent_epoch=self.epoch,
-                at_ms=host.world.clock.now_ms(),
+                at_ms=host.now_ms(),
             )
             try:
                 reply = await send_command(
@@ -109,7 +121,7 @@ class Agent:
                 host_id=self.host.host_id,
                 agent_epoch=self.epoch,
                 sequence=sequence,
-                at_ms=self.host.world.clock.now_ms(),
+                at_ms=self.host.now_ms(),
                 jobs=self.running(),
             )
             await self._publish("heartbeat", message)
@@ -130,7 +142,7 @@ class Agent:
 
     def _step(self, run: HostRun) -> None:
         host, training = self.host, run.training
-        now_ms = host.world.clock.now_ms()
+        now_ms = host.now_ms()
         message = wire.StepMetrics(
             host_id=host.host_id,
             job_id=training.job_id,
@@ -180,7 +192,7 @@ class Agent:
             exit_class=wire.COLLECTIVE,
             error=f"collective failed: {run.training.broken}",
             step=run.last_step,
-            at_ms=self.host.world.clock.now_ms(),
+            at_ms=self.host.now_ms(),
         )
 
     def _take_exits(self) -> None:

@@ -134,7 +134,7 @@ class Carrier:
             world_size=durable.world_size,
             shards=shards,
             data_state="{}",
-            at_ms=self._host.world.clock.now_ms(),
+            at_ms=self._host.now_ms(),
         )
         while True:
             try:

@@ -65,6 +65,17 @@ async def kill_host(world: World, random: Random) -> None:
     world.power_on(host_id)
 
 
+async def vanish_host(world: World, random: Random) -> None:
+    """Lose a machine without a reset of its connections; it comes back later."""
+    hosts = _machines(world)
+    if not hosts:
+        return
+    host_id = random.choice(hosts)
+    world.vanish(host_id)
+    await asyncio.sleep(random.uniform(2, 90))
+    world.power_on(host_id)
+
+
 async def kill_agent(world: World, random: Random) -> None:
     """Kill an agent alone; its supervisor starts it again."""
     hosts = [h for h in _machines(world) if world.hosts[h].agent is not None]
@@ -215,6 +226,7 @@ async def cordon(world: World, random: Random) -> None:
 KINDS: Final[dict[str, Strike]] = {
     "kill_rank": kill_rank,
     "kill_host": kill_host,
+    "vanish_host": vanish_host,
     "kill_agent": kill_agent,
     "kill_service": kill_service,
     "twin_service": twin_service,
@@ -241,6 +253,16 @@ def draw_conditions(random: Random) -> Conditions:
         lost_share=random.choice((0.0, 0.01, 0.1)),
         doubled_share=random.choice((0.0, 0.05, 0.3)),
     )
+
+
+def draw_skew_ms(random: Random) -> int:
+    """Draw how wrong a host's clock is: most are right, some are seconds off, a few hours."""
+    kind = random.random()
+    if kind < 0.7:
+        return 0
+    if kind < 0.95:
+        return random.randint(-5_000, 5_000)
+    return random.choice((-3_600_000, 3_600_000))
 
 
 def draw_faults(random: Random, *, until_s: float) -> list[Fault]:

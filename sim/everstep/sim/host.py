@@ -132,7 +132,7 @@ class HostRun:
                     signal=signal,
                     error=error,
                     step=self.last_step,
-                    at_ms=self.host.world.clock.now_ms(),
+                    at_ms=self.host.now_ms(),
                 )
             )
             self.host.tell_agent("exits", self)
@@ -157,6 +157,13 @@ class HostRun:
         self.gone.set()
         self.training.break_up(f"ranks on {self.host.host_id} were ended")
 
+    def vanish(self) -> None:
+        """Be gone without a reset: the others' collectives hang, and time out at last."""
+        self.intent = "kill"
+        self.alive.clear()
+        self.gone.set()
+        self.training.hang(f"nothing is heard of {self.host.host_id}")
+
 
 class Host:
     """One machine."""
@@ -169,6 +176,7 @@ class Host:
         self.random = random
         self.on = False
         self.data_link = True  # to its peers
+        self.skew_ms = 0
         self.boots = 0
         self.memory = HostMemory()
         self.runs: dict[str, HostRun] = {}
@@ -177,6 +185,10 @@ class Host:
         self.uploads: list[Durable] = []
         self.told: list[wire.StepMetrics] = []
         self.agent: Agent | None = None
+
+    def now_ms(self) -> int:
+        """Return the time by this host's clock, which may be wrong."""
+        return self.world.clock.now_ms() + self.skew_ms
 
     def tell_agent(self, what: str, run: HostRun, rank: int = -1) -> None:
         """Let the agent see something of its ranks, if there is an agent."""
@@ -189,13 +201,27 @@ class Host:
         self.on = False
         if self.agent is not None:
             self.agent.kill()
+        self._lose_memory()
+        runs, self.runs = list(self.runs.values()), {}
+        for run in runs:
+            run.kill()
+
+    def vanish(self) -> None:
+        """Lose the machine and its network at once: no connection is reset, collectives hang."""
+        assert self.on
+        self.on = False
+        runs, self.runs = list(self.runs.values()), {}
+        for run in runs:
+            run.vanish()
+        if self.agent is not None:
+            self.agent.vanish()
+        self._lose_memory()
+
+    def _lose_memory(self) -> None:
         self.memory = HostMemory()
         self.exits.clear()
         self.uploads.clear()
         self.told.clear()
-        runs, self.runs = list(self.runs.values()), {}
-        for run in runs:
-            run.kill()
 
     def kill_rank(self, rank: int, *, signal: int = 9) -> None:
         """Kill one rank; its collectives break for everybody."""
@@ -309,7 +335,7 @@ class Host:
                 error=f"no source of step {step} could be loaded" if failed else "",
                 restored_step=step,
                 refused_sources=refused,
-                at_ms=self.world.clock.now_ms(),
+                at_ms=self.now_ms(),
             )
         )
         self.tell_agent("exits", run)

@@ -118,6 +118,11 @@ class Endpoint:
         """Bring the link back."""
         self._link_up.set()
 
+    def vanish(self) -> None:
+        """Lose the machine: nobody is told, and what it listened to gets no answers."""
+        self._link_up.clear()
+        self._network.endpoints.pop(self.name, None)
+
     def kill(self) -> None:
         """End it as a killed process's connection ends: at once, whatever is in work."""
         self.killed = True
@@ -128,9 +133,9 @@ class Endpoint:
             if subscription.task is not None:
                 subscription.task.cancel()
         self._subscriptions.clear()
-        self._network.endpoints.pop(self.name, None)
-        if self._link_up.is_set():
-            self._network.dropped(self.name)
+        if self._network.endpoints.get(self.name) is self:
+            del self._network.endpoints[self.name]
+        self._network.dropped(self.name)
 
     async def publish(
         self, subject: str, data: bytes, *, headers: Mapping[str, str] | None = None

@@ -1,8 +1,8 @@
 """Cuts a failing plan down to what it needs to fail.
 
-Removes faults (halves first, then one by one), then tries one job for two, a good network for a bad
-one, and the smallest fleet. A candidate counts when it fails for the same reason: the text of the
-first thing that is wrong, without its numbers.
+Removes faults (halves first, then one by one), then tries one job for two, a good network for a
+bad one, right clocks, and the smallest fleet. A candidate counts when it fails for the same reason:
+the text of the first thing that is wrong, without its numbers.
 """
 
 from __future__ import annotations
@@ -57,5 +57,7 @@ def _candidates(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, jobs=1)
     if plan.conditions != Conditions():
         yield replace(plan, conditions=Conditions())
+    if plan.clocks_differ:
+        yield replace(plan, clocks_differ=False)
     if plan.fleet.hosts_per_pod > 2:
         yield replace(plan, fleet=Fleet(pods=plan.fleet.pods, hosts_per_pod=2))

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from everstep.sim import loop
-from everstep.sim.faults import KINDS, Fault, draw_conditions, draw_faults
+from everstep.sim.faults import KINDS, Fault, draw_conditions, draw_faults, draw_skew_ms
 from everstep.sim.network import Conditions
 from everstep.sim.seeds import Seeds
 from everstep.sim.stage import Stage, spec_of
@@ -24,6 +24,7 @@ class Plan:
     seed: int
     fleet: Fleet
     conditions: Conditions
+    clocks_differ: bool
     faults: tuple[Fault, ...]
     jobs: int
 
@@ -47,6 +48,7 @@ def plan_of(seed: int) -> Plan:
         seed=seed,
         fleet=Fleet(pods=2, hosts_per_pod=hosts),
         conditions=draw_conditions(random),
+        clocks_differ=random.random() < 0.3,
         faults=tuple(draw_faults(random, until_s=TRAINING_S)),
         jobs=1 if random.random() < 0.7 else 2,
     )
@@ -65,6 +67,10 @@ def run_seed(seed: int) -> Outcome:
 async def _run(plan: Plan) -> Outcome:
     stage = Stage(plan.seed, fleet=plan.fleet, conditions=plan.conditions)
     world = stage.world
+    if plan.clocks_differ:
+        clocks = world.seeds.of("clocks")
+        for host in world.hosts.values():
+            host.skew_ms = draw_skew_ms(clocks)
     await stage.up()
     for number in range(plan.jobs):
         world.launched.append(f"job-{number}")

@@ -83,6 +83,15 @@ class Training:
                 self.on_begin(self)
             self.physics(self._run())
 
+    def hang(self, why: str) -> None:
+        """A rank is gone and nobody was told: collectives hang until they time out."""
+        self.moving.clear()
+        self.physics(self._time_out(why))
+
+    async def _time_out(self, why: str) -> None:
+        await asyncio.sleep(self.spec.recovery.collective_timeout_s)
+        self.break_up(f"{why}: timed out")
+
     def break_up(self, why: str) -> None:
         """A rank is gone: every other one's collectives fail, soon."""
         if self.broken or self.finished:

@@ -190,6 +190,12 @@ class World:
         for run in host.runs.values():
             run.training.moving.set()
 
+    def vanish(self, host_id: str) -> None:
+        """Lose a machine and its network at once."""
+        self.note(host_id, "vanishes")
+        self.truth.before_loss(self.hosts[host_id])
+        self.hosts[host_id].vanish()
+
     def power_off(self, host_id: str) -> None:
         """Lose a machine."""
         self.note(host_id, "power off")
