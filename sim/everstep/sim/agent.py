@@ -40,6 +40,7 @@ class Agent:
         self.epoch = f"epoch-{host.host_id}-{host.boots}"
         self.process = Process(f"agent:{host.host_id}")
         self.endpoint: Endpoint = host.world.network.endpoint(f"agent:{host.host_id}")
+        self.started_s = asyncio.get_running_loop().time()
         self._reports = asyncio.Event()
         self.carrier = Carrier(self)
 

@@ -176,6 +176,7 @@ class Host:
         self.random = random
         self.on = False
         self.data_link = True  # to its peers
+        self.linked_s = 0.0  # since when
         self.skew_ms = 0
         self.boots = 0
         self.memory = HostMemory()

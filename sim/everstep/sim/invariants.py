@@ -8,7 +8,7 @@ incident must be closed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from everstep.checkpoint_registry.codec import HISTORIES
 from everstep.checkpoint_registry.events import RestoreLaidOut
@@ -18,10 +18,15 @@ from everstep.core.ports import StoredEvent
 from everstep.host_inventory.codec import FLEET
 from everstep.host_inventory.state import Fleet
 from everstep.monitor.codec import AGGREGATE as WATCHES
+from everstep.monitor.events import IncidentOpened
 from everstep.monitor.state import Watch
 from everstep.service.handler import Aggregate
 from everstep.sim.services import WATCH_PREFIX
 from everstep.sim.world import World
+
+# A host that has come back is asked again within a second, and its heartbeat is due by then; some
+# more for a network at its worst (messages a second late, both ways) and a database that was away.
+SOUND_S: Final = 10.0
 
 
 class Invariants:
@@ -72,9 +77,21 @@ class Invariants:
 
     def _monitor(self, events: Sequence[StoredEvent]) -> None:
         for event in events:
+            decoded = WATCHES.codec.decode(event.type, event.data)
+            if isinstance(decoded, IncidentOpened):
+                self._check_blame(decoded)
             if event.stream.startswith(WATCH_PREFIX):
                 before = self.watches.get(event.stream, Watch())
                 self.watches[event.stream] = _next(WATCHES, before, event)
+
+    def _check_blame(self, incident: IncidentOpened) -> None:
+        """Nobody is called lost who has been sound for a while, on a network that loses nothing."""
+        if incident.kind != "host_lost" or self._world.network.conditions.lost_share:
+            return
+        for host_id in incident.hosts:
+            sound_s = self._world.sound_s(host_id)
+            if sound_s > SOUND_S:
+                self._fail(f"{host_id} was called lost, and had been sound for {sound_s:.1f} s")
 
     def _registry(self, events: Sequence[StoredEvent]) -> None:
         for event in events:

@@ -44,6 +44,7 @@ class Network:
         self.server = MemoryBus()
         self.conditions = conditions
         self.random = random
+        self.server_up_s = 0.0
         self.server_up = asyncio.Event()
         self.server_up.set()
         self.endpoints: dict[str, Endpoint] = {}
@@ -71,6 +72,7 @@ class Network:
         self.server_up.clear()
         await asyncio.sleep(away_s)
         self.server_up.set()
+        self.server_up_s = asyncio.get_running_loop().time()
 
     def delay_s(self) -> float:
         """Draw one message's way to the server or from it."""
@@ -101,12 +103,18 @@ class Endpoint:
         self._link_up.set()
         self._subscriptions: list[Any] = []
         self._sent_until_s = 0.0
+        self._mended_s = 0.0
         self.killed = False
 
     @property
     def connected(self) -> bool:
         """Whether the server is reachable now."""
         return self._link_up.is_set() and self._network.server_up.is_set() and not self.killed
+
+    @property
+    def reachable_s(self) -> float:
+        """Since when the server can be reached, if it can."""
+        return max(self._mended_s, self._network.server_up_s)
 
     def cut(self) -> None:
         """Take the link away (a partition)."""
@@ -117,6 +125,7 @@ class Endpoint:
     def mend(self) -> None:
         """Bring the link back."""
         self._link_up.set()
+        self._mended_s = asyncio.get_running_loop().time()
 
     def vanish(self) -> None:
         """Lose the machine: nobody is told, and what it listened to gets no answers."""

@@ -187,6 +187,7 @@ class World:
         """Bring the link back; collectives that have not failed yet go on."""
         host = self.hosts[host_id]
         host.data_link = True
+        host.linked_s = asyncio.get_running_loop().time()
         for run in host.runs.values():
             run.training.moving.set()
 
@@ -201,6 +202,15 @@ class World:
         self.note(host_id, "power off")
         self.truth.before_loss(self.hosts[host_id])
         self.hosts[host_id].power_off()
+
+    def sound_s(self, host_id: str) -> float:
+        """Return for how long a host has been on, with its agent up and every link in place."""
+        host = self.hosts[host_id]
+        agent = host.agent
+        if not (host.on and host.data_link and agent is not None and agent.endpoint.connected):
+            return 0.0
+        since_s = max(agent.started_s, agent.endpoint.reachable_s, host.linked_s)
+        return asyncio.get_running_loop().time() - since_s
 
     def training(self, job_id: str, generation: int, spec: JobSpec, restore_step: int) -> Training:
         """Return the training that a host's ranks take part in."""
