@@ -12,6 +12,7 @@ from everstep.controller import decider as controller
 from everstep.controller.runner import Runner
 from everstep.monitor.detectors import sight
 from everstep.monitor.state import Watch
+from everstep.monitor.watcher import Watcher
 from everstep.sim.host import HostRun
 from everstep.sim.network import Conditions
 from everstep.sim.scenarios import SCENARIOS, play
@@ -79,6 +80,16 @@ def test_without_the_finished_mark_a_finished_run_has_an_incident(monkeypatch):
     """A host may die between a run's end and the controller's word."""
     monkeypatch.setattr(Watch, "finished_generation", property(lambda _: 0, lambda *_: None))
     fails("lost_before_the_last_word")
+
+
+def test_without_a_look_at_strays_old_ranks_train_on(monkeypatch):
+    """No fence has reached them, and nothing breaks them."""
+
+    async def blind(*_):
+        return None
+
+    monkeypatch.setattr(Watcher, "saw_running", blind)
+    fails("all_agents_of_a_job_away")
 
 
 def test_without_both_checks_a_wrong_step_costs_the_run(monkeypatch):

@@ -153,6 +153,7 @@ async def database_away(world: World, random: Random) -> None:
     database.up = False
     await asyncio.sleep(random.choice((0.5, 3.0, 15.0)))
     database.up = True
+    database.since_s = asyncio.get_running_loop().time()
 
 
 async def spoil_copy(world: World, random: Random) -> None:

@@ -72,6 +72,7 @@ class Database:
     def __init__(self, store: EventStore) -> None:
         self.store = store
         self.up = True
+        self.since_s = 0.0
         self.latency_s = 0.001
         self.on_append: list[Callable[[Sequence[StoredEvent]], None]] = []
 

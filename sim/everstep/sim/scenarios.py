@@ -303,6 +303,31 @@ async def loss_after_a_roll_back(stage: Stage) -> None:
     assert (await stage.restores(JOB))[-1] == 20
 
 
+async def all_agents_of_a_job_away(stage: Stage) -> None:
+    """Found by seed 723: nothing breaks a run whose agents are all away; it was never ended.
+
+    It is taken for lost and goes on elsewhere, while the old ranks train on: harmless, because
+    nothing that they write counts, but somebody has to end them when their agents are back.
+    """
+    world = stage.world
+    await stage.up()
+    world.launched.append(JOB)
+    await world.launch(JOB, spec_of(1))
+    await stage.step_reached(JOB, 20)
+    hosts = stage.hosts_of(JOB)
+    for host_id in hosts:
+        agent = world.hosts[host_id].agent
+        assert agent is not None
+        agent.kill()
+    await stage.running(JOB, 2)
+    old = world.trainings[JOB, 1]
+    assert old.stepping, "the old ranks were broken by something else"
+    for host_id in hosts:
+        world.start_agent(host_id)
+    await stage.until(lambda: old.broken, "old ranks ended", limit_s=15.0)
+    await stage.finish(1)
+
+
 async def launch(stage: Stage) -> None:
     """Bring the world up and begin a job of eight ranks."""
     await stage.up()
@@ -348,6 +373,7 @@ SCENARIOS: Final[dict[str, Story]] = {
         ends_wait_for_the_database,
         restart_from_an_abandoned_step,
         loss_after_a_roll_back,
+        all_agents_of_a_job_away,
     )
 } | {f"controller_killed_after_{event}": controller_killed_after(event) for event in RECOVERY}
 

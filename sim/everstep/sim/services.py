@@ -84,6 +84,7 @@ class Service:
         self._backing = backing
         self._seeds = seeds
         self._starts = 0
+        self.since_s = 0.0
         self._process: Process | None = None
         self._endpoint: Endpoint | None = None
         self._on_drop: OnDrop | None = None
@@ -102,6 +103,7 @@ class Service:
         """Start a fresh process."""
         assert self._process is None, f"{self.name} runs already"
         self._starts += 1
+        self.since_s = asyncio.get_running_loop().time()
         process = self._process = Process(f"{self._instance}-{self._starts}")
         endpoint = self._endpoint = self._network.endpoint(process.name)
         ids = SeededIds(self._seeds.of("ids", self._instance, self._starts))

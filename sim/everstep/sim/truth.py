@@ -6,13 +6,17 @@ knows the one history that counts: the newest generation's, behind the step that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from everstep.sim.training import Training
 
 if TYPE_CHECKING:
     from everstep.sim.host import Host, HostRun
     from everstep.sim.world import World
+
+# A heartbeat names it within a second, a few seconds pass before it is taken for stray, a command
+# is tried again; some more for a network at its worst.
+STRAY_S: Final = 15.0
 
 
 class Truth:
@@ -47,9 +51,20 @@ class Truth:
         """A step is done: only the newest generation may."""
         newest = self._newest[training.job_id]
         if training.generation != newest:
-            self._fail(training, f"stepped while {newest} was up")
+            self._check_stray(training, newest)
             return
         self._histories[training.job_id][training.step] = training.state
+
+    def _check_stray(self, training: Training, newest: int) -> None:
+        """An older generation may step on only where nobody can tell it to stop.
+
+        All its hosts' agents were away at once: nothing broke it, and no fence has reached it. It
+        writes nothing that counts. Once one of the agents is back, it must soon be ended.
+        """
+        for host_id in sorted(training.runs):
+            told_s = min(self._world.sound_s(host_id), self._world.control_s())
+            if told_s > STRAY_S:
+                self._fail(training, f"stepped on {host_id} while {newest} was up")
 
     def before_loss(self, host: Host) -> None:
         """A machine is about to be lost: the others must still have a common step in memory.

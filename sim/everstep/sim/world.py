@@ -24,7 +24,7 @@ from everstep.sim.host import Host
 from everstep.sim.loop import VirtualClock
 from everstep.sim.memory import Copy
 from everstep.sim.network import Conditions, Network
-from everstep.sim.process import install, unowned
+from everstep.sim.process import Database, install, unowned
 from everstep.sim.seeds import Seeds
 from everstep.sim.services import SERVICES, Backing, Service
 from everstep.sim.training import Pace, Training
@@ -210,6 +210,17 @@ class World:
         if not (host.on and host.data_link and agent is not None and agent.endpoint.connected):
             return 0.0
         since_s = max(agent.started_s, agent.endpoint.reachable_s, host.linked_s)
+        return asyncio.get_running_loop().time() - since_s
+
+    def control_s(self) -> float:
+        """Return for how long every service, database and the bus have been up."""
+        parts: list[Service | Database] = [
+            *self.services.values(),
+            *self.backing.databases.values(),
+        ]
+        if not self.network.server_up.is_set() or not all(part.up for part in parts):
+            return 0.0
+        since_s = max(self.network.server_up_s, *(part.since_s for part in parts))
         return asyncio.get_running_loop().time() - since_s
 
     def training(self, job_id: str, generation: int, spec: JobSpec, restore_step: int) -> Training:

@@ -164,6 +164,18 @@ async def test_recovery_replaces_the_host_and_moves_sources_with_it():
     assert not [call for call in fleet.calls if call == "fence h1 2"]
 
 
+async def test_stray_ranks_are_fenced_where_they_are():
+    """A host that no fence reached gets one of its own; nothing happens to the current ranks."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    runner = await launched(store, fleet)
+    await runner.apply(lost("h1"))
+    await until(store, lambda job: job.started)
+    fleet.calls.clear()
+    await runner.end_stray(JOB, "h1", 1)
+    await runner.end_stray(JOB, "h0", 2)
+    assert fleet.calls == ["fence h1 2"]
+
+
 @pytest.mark.parametrize("calls_before_kill", range(9))
 async def test_controller_killed_after_any_call_carries_on(calls_before_kill):
     """Wherever the first controller dies, the next one finishes, and all ranks meet."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.spec import spec
 
 from everstep.monitor.codec import AGGREGATE
@@ -11,6 +13,7 @@ from everstep.monitor.commands import (
     ObserveExit,
     ObserveProgress,
     ObserveRefusal,
+    ObserveStray,
     OpenIncident,
 )
 from everstep.monitor.events import (
@@ -25,6 +28,7 @@ from everstep.monitor.events import (
     RankEnded,
     RunFinished,
     SourceRefused,
+    StrayFound,
     WatchedHost,
 )
 
@@ -95,6 +99,28 @@ def test_run_is_finished_when_the_last_rank_is():
     given.given(RankEnded(**first)).when(ObserveExit(**second)).then(
         RankEnded(**second), RunFinished(job_id="j", generation=1, step=10, at_ms=101)
     )
+
+
+def stray(generation: int) -> ObserveStray:
+    """A host names ranks of a generation."""
+    return ObserveStray(job_id="j", generation=generation, host_id="h0", at_ms=7)
+
+
+def test_ranks_of_what_is_over_are_stray():
+    """Of an older generation, or of a job that has ended; not those of the current one."""
+    found = StrayFound(job_id="j", generation=2, host_id="h0", stray_generation=1, at_ms=7)
+    given = WATCH.given(*up(1), *up(2))
+    given.when(stray(1)).then(found)
+    given.when(stray(2)).then()
+    ended = given.given(marked(2, Mark.ENDED, cause="succeeded"))
+    ended.when(stray(2)).then(replace(found, stray_generation=2))
+
+
+def test_ranks_of_a_run_that_is_paused_or_stopped_end_by_themselves():
+    """They agree on a last step first; and of a job that nobody knows, nothing can be said."""
+    for cause in ("pause", "stop"):
+        WATCH.given(*up(1), marked(2, Mark.BEGUN, cause=cause)).when(stray(1)).then()
+    WATCH.given().when(stray(1)).then()
 
 
 def test_run_that_finishes_ends_its_incident():

@@ -20,6 +20,7 @@ from everstep.monitor.events import (
     GenerationProgressed,
     IncidentOpened,
     Mark,
+    StrayFound,
     WatchedHost,
 )
 from everstep.monitor.policy import Limits
@@ -47,6 +48,7 @@ class Stage:
     def __init__(self, store: Store | None = None, at_ms: int = 1_000_000) -> None:
         self.at_ms = at_ms
         self.dead: set[str] = set()
+        self.mute: set[str] = set()
         self.connected = True
         self.store = store or Store(clock=self)
         handler = Handler(AGGREGATE, self.store, RandomIds())
@@ -61,6 +63,8 @@ class Stage:
         return float(self.at_ms)
 
     async def probe(self, host_id: str) -> Probe:
+        if host_id in self.mute:
+            return Probe.NO_ANSWER
         return Probe.NO_RESPONDERS if host_id in self.dead else Probe.ANSWERED
 
     async def tick(self, passed_ms: int) -> None:
@@ -293,3 +297,32 @@ async def test_idle_host_whose_incident_could_not_be_stored_is_found_again(stage
     await stage.tick(12_000)
     (incident,) = await stage.incidents()
     assert incident.hosts == ("spare",)
+
+
+async def test_ranks_that_a_fence_did_not_reach_are_told_of_once_in_a_while(stage):
+    """Not at first sight, since a fence may be on its way, and not with every heartbeat."""
+    for mark, fields in ((Mark.BEGUN, {"cause": "recovery"}), (Mark.PLACED, {"hosts": HOSTS})):
+        await stage.watcher.mark(MarkJob(job_id="j", generation=2, mark=mark, **fields))
+    for _ in range(10):
+        await stage.watcher.saw_running("j", 1, "h0")
+        await stage.watcher.saw_running("j", 2, "h1")
+        stage.at_ms += 1_000
+    events = await stage.store.read_all(after_position=0, limit=1_000)
+    found = [CODEC.decode(event.type, event.data) for event in events]
+    strays = [fact for fact in found if isinstance(fact, StrayFound)]
+    assert [(one.host_id, one.stray_generation) for one in strays] == [("h0", 1), ("h0", 1)]
+
+
+async def test_idle_host_that_does_not_answer_once_is_asked_again(stage):
+    """A late answer is likelier than a lost machine, and nobody waits for the verdict."""
+    stage.watcher.heard("spare")
+    stage.mute.add("spare")
+    await stage.tick(3_500)
+    assert await stage.incidents() == []
+    stage.watcher.heard("spare")
+    await stage.tick(3_500)
+    assert await stage.incidents() == [], "it has spoken meanwhile: the count begins anew"
+    await stage.tick(1_500)
+    [incident] = await stage.incidents()
+    assert (incident.job_id, incident.hosts) == ("", ("spare",))
+    assert "silent for 4" in incident.reason

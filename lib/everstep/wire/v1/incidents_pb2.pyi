@@ -74,6 +74,20 @@ class IncidentClosed(_message.Message):
     closed_at_ms: int
     def __init__(self, incident_id: _Optional[str] = ..., job_id: _Optional[str] = ..., why: _Optional[str] = ..., closed_at_ms: _Optional[int] = ...) -> None: ...
 
+class StrayFound(_message.Message):
+    __slots__ = ("job_id", "generation", "host_id", "stray_generation", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    STRAY_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    host_id: str
+    stray_generation: int
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., host_id: _Optional[str] = ..., stray_generation: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
 class RankEnded(_message.Message):
     __slots__ = ("job_id", "generation", "rank", "host_id", "exit_class", "signal", "error", "detail", "step", "at_ms")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

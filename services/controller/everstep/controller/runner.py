@@ -105,6 +105,19 @@ class Runner:
         known = ", ".join(str(s) for s in steps) or "none"
         return f"job {job_id!r} has no complete checkpoint of step {step}; complete ones: {known}"
 
+    async def end_stray(self, job_id: str, host_id: str, generation: int) -> None:
+        """End ranks of ``generation`` that no fence has reached; told again while they run."""
+        job = await self._handler.state(STREAM_PREFIX + job_id)
+        over = job.phase in TERMINAL
+        if over or generation < job.generation:
+            await self._outside.fence(
+                job_id,
+                job.generation + 1 if over else job.generation,
+                (host_id,),
+                graceful=False,
+                forget=over,
+            )
+
     async def close(self) -> None:
         """Stop driving; what is unfinished is carried on by the next controller."""
         drivers = list(self._drivers.values())

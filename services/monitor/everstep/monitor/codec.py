@@ -19,6 +19,7 @@ CODEC: Final[EventCodec[e.Event]] = EventCodec(
         "incident_opened.v1": e.IncidentOpened,
         "incident_recovered.v1": e.IncidentRecovered,
         "incident_closed.v1": e.IncidentClosed,
+        "stray_found.v1": e.StrayFound,
         "generation_progressed.v1": e.GenerationProgressed,
         "run_finished.v1": e.RunFinished,
     }

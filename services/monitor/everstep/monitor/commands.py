@@ -62,6 +62,16 @@ class ObserveProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObserveStray:
+    """A host's heartbeat names ranks of ``generation``, which may be over."""
+
+    job_id: str
+    generation: int
+    host_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenIncident:
     """A detector's verdict. ``job_id`` is "" when the one host in ``hosts`` serves no job."""
 
@@ -88,5 +98,11 @@ class CloseHostIncident:
 
 
 Command = (
-    MarkJob | ObserveExit | ObserveRefusal | ObserveProgress | OpenIncident | CloseHostIncident
+    MarkJob
+    | ObserveExit
+    | ObserveRefusal
+    | ObserveProgress
+    | ObserveStray
+    | OpenIncident
+    | CloseHostIncident
 )

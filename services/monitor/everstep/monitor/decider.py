@@ -18,6 +18,7 @@ from everstep.monitor.commands import (
     ObserveExit,
     ObserveProgress,
     ObserveRefusal,
+    ObserveStray,
     OpenIncident,
 )
 from everstep.monitor.events import (
@@ -32,6 +33,7 @@ from everstep.monitor.events import (
     RankEnded,
     RunFinished,
     SourceRefused,
+    StrayFound,
 )
 from everstep.monitor.state import Watch, evolve, source_of
 
@@ -51,6 +53,8 @@ def decide(command: Command, watch: Watch) -> Decision:
             return _refusal(command, watch)
         case ObserveProgress():
             return _progress(command, watch)
+        case ObserveStray():
+            return _stray(command, watch)
         case OpenIncident():
             return _open(command, watch)
         case CloseHostIncident():
@@ -166,6 +170,21 @@ def _progress(command: ObserveProgress, watch: Watch) -> Decision:
         at_ms=command.at_ms,
     )
     return Accepted((progressed, *_recovered(watch, command.at_ms, resumed_after=command.step - 1)))
+
+
+def _stray(command: ObserveStray, watch: Watch) -> Decision:
+    """Ranks of what is over are to be ended; a pause or a stop ends its own."""
+    old = command.generation < watch.generation and watch.cause not in {"pause", "stop"}
+    if not watch.job_id or not (watch.over or old):
+        return NOTHING
+    found = StrayFound(
+        job_id=command.job_id,
+        generation=watch.generation,
+        host_id=command.host_id,
+        stray_generation=command.generation,
+        at_ms=command.at_ms,
+    )
+    return Accepted((found,))
 
 
 def _open(command: OpenIncident, watch: Watch) -> Decision:

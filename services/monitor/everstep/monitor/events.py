@@ -121,6 +121,17 @@ class IncidentClosed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StrayFound:
+    """A host still runs ranks of a generation, or of a job, that is over."""
+
+    job_id: str
+    generation: int
+    host_id: str
+    stray_generation: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationProgressed:
     """Every host has reported the first step of the generation."""
 
@@ -163,6 +174,7 @@ Event = (
     | IncidentOpened
     | IncidentRecovered
     | IncidentClosed
+    | StrayFound
     | GenerationProgressed
     | RunFinished
 )

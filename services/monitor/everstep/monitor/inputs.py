@@ -155,10 +155,12 @@ def on_heartbeat(watcher: Watcher) -> Receive:
             return
         watcher.heard(heartbeat.host_id)
         running = {job.job_id: job for job in heartbeat.jobs}
+        for job in heartbeat.jobs:
+            await watcher.saw_running(job.job_id, job.generation, heartbeat.host_id)
         for job_id in watcher.jobs_on(heartbeat.host_id):
-            job = running.get(job_id)
-            alive = frozenset(job.ranks) if job is not None else frozenset()
-            generation = job.generation if job is not None else -1
+            run = running.get(job_id)
+            alive = frozenset(run.ranks) if run is not None else frozenset()
+            generation = run.generation if run is not None else -1
             await watcher.saw_ranks(job_id, generation, heartbeat.host_id, alive)
 
     return receive

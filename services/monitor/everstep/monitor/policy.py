@@ -11,6 +11,9 @@ class Limits:
 
     # A host is asked again only after this long, so that a slow verdict does not flood it.
     probe_again_ms: int = 1_000
+    # A host that serves no job is asked this often, a second apart: nobody waits for the verdict,
+    # and a late answer is likelier than a lost machine.
+    idle_probes: int = 2
     # Heartbeats come every second; three missing ones are no jitter. DESIGN allows 5 s in all.
     silence_ms: int = 3_000
     # An unanswered probe may have been late itself, and then many are at once: our own network. A
@@ -28,5 +31,9 @@ class Limits:
     missing_ms: int = 3_000
     # Until the first step, a start may not have reached the host yet; it takes a second or two.
     missing_before_first_step_ms: int = 30_000
+    # Ranks of an older generation are gone within a second of its fence; these it has not reached.
+    stray_ms: int = 2_500
+    # Chosen: told again for as long as they are there, but not with every heartbeat.
+    stray_again_ms: int = 5_000
     # Chosen: a host on which ranks were killed this often in an hour is not sound.
     deaths_per_hour_max: int = 3

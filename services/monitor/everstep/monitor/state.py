@@ -23,6 +23,7 @@ from everstep.monitor.events import (
     RankEnded,
     RunFinished,
     SourceRefused,
+    StrayFound,
     WatchedHost,
 )
 
@@ -111,6 +112,8 @@ def evolve(watch: Watch, event: Event) -> Watch:
             return replace(watch, progressed=True, stepped=watch.stepped or event.step > 0)
         case SourceRefused():
             return replace(watch, refused=watch.refused | {source_of(event)})
+        case StrayFound():
+            return watch
         case RunFinished():
             return replace(watch, finished_generation=event.generation)
         case _:

@@ -22,6 +22,7 @@ from everstep.monitor.commands import (
     ObserveExit,
     ObserveProgress,
     ObserveRefusal,
+    ObserveStray,
     OpenIncident,
 )
 from everstep.monitor.detectors.root_cause import Echo, Judgement, Probe, Verdict, judge
@@ -35,6 +36,9 @@ from everstep.service.handler import Handled, Handler
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.1  # a tenth of the tightest limit that shows itself by absence (detection, 1 s)
+
+# Hosts that run what is over; after an outage of a whole fleet's agents at most all of them.
+STRAYS_MAX: Final = 10_000
 
 ProbeHost = Callable[[str], Awaitable[Probe]]
 
@@ -60,6 +64,8 @@ class Watcher:
         self._jobs: dict[str, Gathered] = {}
         self._watches: dict[str, Watch] = {}
         self._fleet: dict[str, int] = {}  # host -> last heard, all that are not cordoned
+        self._unanswered: dict[str, tuple[int, int]] = {}  # idle host -> probes, heard before
+        self._strays: dict[tuple[str, int, str], int] = {}  # -> when to look at it (again)
         self._asking: set[asyncio.Task[None]] = set()
         self._locks: dict[str, asyncio.Lock] = {}
         self._was_connected = False
@@ -132,6 +138,7 @@ class Watcher:
         """Note any sign of life of a host."""
         now_ms = self._clock.now_ms()
         self._fleet[host_id] = now_ms
+        self._unanswered.pop(host_id, None)
         for gathered in self._jobs.values():
             gathered.heard(host_id, now_ms)
 
@@ -157,6 +164,30 @@ class Watcher:
         watch = self._watches[job_id]
         if whole and watch.script and not (watch.progressed or watch.stepped):
             await self._progressed(job_id, generation, 0, now_ms)
+
+    async def saw_running(self, job_id: str, generation: int, host_id: str) -> None:
+        """Note a run that a host names in its heartbeat: it may be one that is over.
+
+        Its agent was away when it was fenced, with all the job's other hosts perhaps, so that
+        nothing broke it. Nobody else would ever end it.
+        """
+        gathered = self._jobs.get(job_id)
+        key = (job_id, generation, host_id)
+        if gathered is not None and gathered.generation <= generation:
+            self._strays.pop(key, None)
+            return
+        now_ms = self._clock.now_ms()
+        if len(self._strays) > STRAYS_MAX:
+            self._strays.clear()
+        due_ms = self._strays.setdefault(key, now_ms + self._limits.stray_ms)
+        if now_ms < due_ms:
+            return
+        self._strays[key] = now_ms + self._limits.stray_again_ms
+        handled = await self._record(
+            ObserveStray(job_id=job_id, generation=generation, host_id=host_id, at_ms=now_ms)
+        )
+        for _ in handled.events:
+            log.warning("job %s: %s still runs generation %d", job_id, host_id, generation)
 
     async def stepped(self, job_id: str, generation: int, host_id: str, step: int) -> None:
         """Note that a host's ranks have completed a step."""
@@ -187,6 +218,9 @@ class Watcher:
     def forget_host(self, host_id: str) -> None:
         """Stop listening for a host that left or is cordoned."""
         self._fleet.pop(host_id, None)
+        self._unanswered.pop(host_id, None)
+        for key in [key for key in self._strays if key[2] == host_id]:
+            del self._strays[key]
 
     async def returned(self, host_id: str) -> None:
         """End the incident of an idle host that is back in service."""
@@ -232,6 +266,7 @@ class Watcher:
                 for gathered in self._jobs.values():
                     gathered.reset_hearing(now_ms)
                 self._fleet = dict.fromkeys(self._fleet, now_ms)
+                self._unanswered.clear()
         self._blind = blind
 
     async def _record(
@@ -320,14 +355,22 @@ class Watcher:
         for host_id, heard_ms in list(self._fleet.items()):
             if host_id in busy or now_ms - heard_ms <= self._limits.silence_ms:
                 continue
-            self._fleet[host_id] = now_ms  # asked once a silence, not once a tick
-            self._spawn(self._judge_idle(host_id, heard_ms))
+            # Asked once a second while it is silent, not once a tick.
+            self._fleet[host_id] = now_ms - self._limits.silence_ms + self._limits.probe_again_ms
+            _, first_heard_ms = self._unanswered.setdefault(host_id, (0, heard_ms))
+            self._spawn(self._judge_idle(host_id, first_heard_ms))
 
     async def _judge_idle(self, host_id: str, heard_ms: int) -> None:
         answer = await self._probe(host_id)
         now_ms = self._clock.now_ms()
         if answer is Probe.ANSWERED or self._blind:
             self.heard(host_id)
+            return
+        if host_id not in self._unanswered:
+            return  # it has spoken meanwhile
+        count = self._unanswered[host_id][0] + 1
+        self._unanswered[host_id] = (count, heard_ms)
+        if answer is Probe.NO_ANSWER and count < self._limits.idle_probes:
             return
         await self._record(
             OpenIncident(
