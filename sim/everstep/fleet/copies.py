@@ -86,13 +86,16 @@ class Copies:
     ) -> tuple[HostHoldings, ...]:
         """Return what hosts tell when they are fenced.
 
+        The older replica is left out: a host that has lost the newer one has lost both, so only a
+        copy that turns out to be bad could bring it into a plan, and none does here.
+
         Args:
             host_ids: that are asked.
             seats: of the placement that ran last, by host.
             kept: the seats of the hosts whose copies they keep, by host.
         """
         own = tuple((True, written) for written in self.own)
-        replicas = tuple((False, written) for written in self.replicas)
+        replicas = tuple((False, written) for written in self.replicas[-1:])
         oldest = min((w.generation for w in (*self.own, *self.replicas)), default=0)
         holdings = []
         for host_id in host_ids:

@@ -155,29 +155,26 @@ def _evidence(
 ) -> Evidence:
     """Write down what the monitor would have gathered by now; ``silent`` None: nobody was asked."""
     echoes = () if echo_rank is None else (Echo(rank=echo_rank, host_id="", at_ms=failed_ms),)
-    return Evidence(
-        generation=watch.generation,
-        hosts=tuple(
+    if silent is None:
+        hosts = tuple(
             HostView(host_id=host.host_id, ranks=host.ranks, heard_ms=now_ms)
-            if silent is None
-            else HostView(
+            for host in watch.hosts
+        )
+    else:
+        hosts = tuple(
+            HostView(
                 host_id=host.host_id,
                 ranks=host.ranks,
-                heard_ms=now_ms,
-                probe=Probe.ANSWERED,
-                asked_ms=asked_ms,
-            )
-            if host.host_id not in silent
-            else HostView(
-                host_id=host.host_id,
-                ranks=host.ranks,
-                heard_ms=failed_ms,
-                dropped_ms=failed_ms,
-                probe=Probe.NO_ANSWER,
+                heard_ms=failed_ms if host.host_id in silent else now_ms,
+                dropped_ms=failed_ms if host.host_id in silent else None,
+                probe=Probe.NO_ANSWER if host.host_id in silent else Probe.ANSWERED,
                 asked_ms=asked_ms,
             )
             for host in watch.hosts
-        ),
+        )
+    return Evidence(
+        generation=watch.generation,
+        hosts=hosts,
         ended=tuple(watch.ended[rank] for rank in sorted(watch.ended)),
         echoes=echoes,
         root_ms=signs_ms if watch.ended else 0,
