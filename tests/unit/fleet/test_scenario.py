@@ -45,6 +45,8 @@ def test_unknown_scenario_names_the_known_ones():
 def test_saves_that_would_pile_up_are_left_out():
     """An upload of 25 s on a cadence of 10 s: every third one."""
     text = """
+    [job]
+    step_s = 5.0
     [checkpoint]
     memory_every = 1
     replicate_s = 12
