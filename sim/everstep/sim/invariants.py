@@ -27,6 +27,7 @@ from everstep.sim.world import World
 # A host that has come back is asked again within a second, and its heartbeat is due by then; some
 # more for a network at its worst (messages a second late, both ways) and a database that was away.
 SOUND_S: Final = 10.0
+LATE_SHARE_MAX: Final = 0.01
 
 
 class Invariants:
@@ -85,8 +86,14 @@ class Invariants:
                 self.watches[event.stream] = _next(WATCHES, before, event)
 
     def _check_blame(self, incident: IncidentOpened) -> None:
-        """Nobody is called lost who has been sound for a while, on a network that loses nothing."""
-        if incident.kind != "host_lost" or self._world.network.conditions.lost_share:
+        """Nobody is called lost who has been sound for a while, on a network that can be believed.
+
+        One that loses messages, or holds every tenth for a second, cannot: a host whose heartbeats
+        and answers all come too late is not to be told from one that is gone.
+        """
+        conditions = self._world.network.conditions
+        bad = conditions.lost_share > 0 or conditions.late_share > LATE_SHARE_MAX
+        if incident.kind != "host_lost" or bad:
             return
         for host_id in incident.hosts:
             sound_s = self._world.sound_s(host_id)
