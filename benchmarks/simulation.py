@@ -8,6 +8,7 @@ benchmarks.simulation``; ``--days`` and ``--seeds`` make it shorter, ``--only`` 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -172,7 +173,7 @@ def main() -> None:
         for name in options.only:
             waiting = [pool.submit(one, name, seed, options.days) for seed in range(options.seeds)]
             cases[name] = figures_of(name, [future.result() for future in waiting])
-            print(f"{name}: goodput {cases[name]['goodput']}", file=sys.stderr, flush=True)
+            print(json.dumps({name: cases[name]}), file=sys.stderr, flush=True)
     whole = options.seeds >= SEEDS and len(cases) == len(CASES)
     figures.save(
         "simulation",

@@ -16,8 +16,8 @@ from everstep.planner.statistics import estimate
 MTBF_S = 10_986.0
 CONTROL_S = 0.8  # fence beside placement, the first host once more, plan, start: 0.2 s each
 PROBE_S = 0.4
-# Eight hosts that fail as often as 16,384 chips: thousands of failures in seconds, so that the
-# seeds' mean is within 3 % of the model without luck.
+# Eight hosts that fail as often as 16,384 chips: 3,500 failures in seconds, whose number
+# alone makes the waste uncertain by 1.7 %.
 FLEET = """
 [fleet]
 hosts = 8
@@ -53,7 +53,7 @@ store_gb_per_s = 1
 SMALL = (FOLDER / "small.toml").read_text()
 
 
-def _waste(days=300, seeds=3, **fields):
+def _waste(days=150, seeds=3, **fields):
     known = {
         "detection_s": PROBE_S, "ranks_s": 120, "memory_every": 0, "object_every": 331,
         "stall_s": 5.0, "upload_s": 0,
@@ -74,13 +74,13 @@ def test_waste_with_uploads_agrees_with_vaidya():
     """A checkpoint counts only when its upload is over, and is loaded at the same pace."""
     restart_s = 120 + CONTROL_S + PROBE_S + 295
     model = asynchronous_waste(331, 5, MTBF_S, restart_s, durable_after_s=300)
-    assert _waste(days=150, upload_s=295) == pytest.approx(model, rel=0.03)
+    assert _waste(upload_s=295) == pytest.approx(model, rel=0.03)
 
 
 def test_late_detection_costs_what_the_model_says():
     """Ten minutes until the verdict are ten minutes more of each failure."""
     model = exact_waste(331, 5, MTBF_S, 120 + CONTROL_S + 600)
-    assert _waste(days=150, detection_s=600) == pytest.approx(model, rel=0.03)
+    assert _waste(detection_s=600) == pytest.approx(model, rel=0.03)
 
 
 def test_two_tiers_agree_with_the_first_order():
@@ -97,7 +97,7 @@ def test_two_tiers_agree_with_the_first_order():
         ],
         detection_s=PROBE_S,
     )
-    got = _waste(days=150, ranks_s=60, memory_every=60, object_every=3_600, stall_s=0.0)
+    got = _waste(ranks_s=60, memory_every=60, object_every=3_600, stall_s=0.0)
     assert got == pytest.approx(model, rel=0.05)
 
 
