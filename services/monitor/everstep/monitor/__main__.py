@@ -10,6 +10,7 @@ from pathlib import Path
 
 from everstep.bus.nats import NatsBus
 from everstep.core.ports import Message, Receive
+from everstep.eventstore.database import transaction
 from everstep.monitor import queries
 from everstep.monitor.api import routes
 from everstep.monitor.measurements import FLUSH_S, Rollup, flush
@@ -57,7 +58,7 @@ async def main() -> None:
         async def write_measurements() -> None:
             while True:
                 await asyncio.sleep(FLUSH_S)
-                await flush(rollup, shell.store.engine.begin)
+                await flush(rollup, lambda: transaction(shell.store.engine))
 
         shell.spawn("measurements", write_measurements)
         await shell.run()

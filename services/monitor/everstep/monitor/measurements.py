@@ -15,7 +15,6 @@ from sqlalchemy import func
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from everstep.core.errors import Unavailable
 from everstep.monitor.projections import STEP_METRICS
 from everstep.wire.v1.agents_pb2 import RankStep, StepMetrics
 
@@ -84,7 +83,7 @@ def _finite(value: float) -> float | None:
 async def flush(
     rollup: Rollup, writing: Callable[[], AbstractAsyncContextManager[AsyncConnection]]
 ) -> int:
-    """Write what is pending; returns the rows written. Keeps them if the database is away."""
+    """Write what is pending; returns the rows written. Keeps what could not be written."""
     written = 0
     while rows := rollup.take():
         statement = insert(STEP_METRICS)
@@ -101,11 +100,13 @@ async def flush(
                 "blocked_ms_min": func.least(table.blocked_ms_min, fresh.blocked_ms_min),
             },
         )
+        stored = False
         try:
             async with writing() as connection:
                 await connection.execute(statement, rows)
-        except Unavailable:
-            rollup.put_back(rows)
-            raise
+            stored = True
+        finally:  # whatever went wrong: a point that is lost here is a hole that nobody sees
+            if not stored:
+                rollup.put_back(rows)
         written += len(rows)
     return written
