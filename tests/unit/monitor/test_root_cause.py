@@ -78,7 +78,7 @@ def test_host_without_an_agent_is_the_root_of_the_echoes():
 def test_two_silent_hosts_are_one_incident():
     """One verdict names both."""
     hosts = (
-        host("h0", 0, Probe.NO_ANSWER, heard_ms=NOW - 1_501),
+        host("h0", 0, Probe.NO_ANSWER, heard_ms=NOW - 2_501),
         host("h1", 2, Probe.NO_RESPONDERS),
     )
     evidence = replace(QUIET, hosts=hosts, echoes=(ECHO,), echo_ms=NOW)
@@ -97,7 +97,7 @@ def test_late_answer_of_a_host_that_was_just_heard_condemns_nobody():
     again = judge(NOW + 700, evidence, LIMITS)
     assert again.verdict is None
     assert "h0" in again.probe
-    silent = replace(doubtful, heard_ms=NOW - 1_501)
+    silent = replace(doubtful, heard_ms=NOW - 2_501)
     lost = judge(NOW, replace(evidence, hosts=(silent, evidence.hosts[1])), LIMITS).verdict
     assert lost is not None
     assert (lost.kind, lost.hosts) == ("host_lost", ("h0",))

@@ -17,8 +17,9 @@ class Limits:
     # Heartbeats come every second; three missing ones are no jitter. DESIGN allows 5 s in all.
     silence_ms: int = 3_000
     # An unanswered probe may have been late itself, and then many are at once: our own network. A
-    # host that is gone also misses its next heartbeat, a second after the last.
-    unanswered_silence_ms: int = 1_500
+    # host that is gone also misses its heartbeats, a second apart: two of them, so that one stall
+    # of 1.5 s on its connection condemns nobody. With a probe that makes 3.5 s at most.
+    unanswered_silence_ms: int = 2_500
     # One program runs on all ranks, so one user error often shows on several of them at once.
     user_error_group_ms: int = 200
     # Ranks of one host that die together are reported one after the other, within milliseconds.
