@@ -14,6 +14,7 @@ import yaml
 
 from everstep.core.errors import InvalidInput
 from everstep.core.spec import parse_spec
+from everstep.train.leaving import leave_after
 from everstep.train.rank_main import run_bare
 
 
@@ -31,4 +32,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave_after(lambda: main(sys.argv[1:]))

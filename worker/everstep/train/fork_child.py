@@ -5,7 +5,6 @@ From here on nothing of the fork server's loop may run again: the child leaves b
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import faulthandler
 import os
@@ -16,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
+
+from everstep.train.leaving import call
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded before the fork
@@ -63,26 +64,13 @@ def become_rank(request: ForkRequest, server_pid: int, run: Callable[[], Any]) -
         sys.path[0] = request.cwd
         sys.argv = list(request.argv) or [""]
         _refresh_libraries(request.env)
-        code = _call(run)
+        code = call(run)
     except BaseException:  # noqa: BLE001 - the process ends here: whatever it was goes to the log
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _call(run: Callable[[], Any]) -> int:
-    """Run, then do what a normal exit of the interpreter does."""
-    try:
-        code = _exit_code(run())
-    except SystemExit as end:
-        code = _exit_code(end.code)
-    except BaseException:  # noqa: BLE001 - as above; exit functions still run, as in any process
-        traceback.print_exc()
-        code = 1
-    atexit._run_exitfuncs()  # noqa: SLF001 - os._exit skips them, and users rely on them
-    return code
 
 
 def _die_with(server_pid: int) -> None:
@@ -117,12 +105,3 @@ def _refresh_libraries(env: dict[str, str]) -> None:
         import torch
 
         torch.set_num_threads(int(env["OMP_NUM_THREADS"]))  # read at import, by the server
-
-
-def _exit_code(value: object) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, int):
-        return value & 0xFF
-    sys.stderr.write(f"{value}\n")  # sys.exit("message")
-    return 1
