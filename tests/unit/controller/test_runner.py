@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from tests.unit.controller.facts import JOB, SPEC, placement
+from tests.waiting import until as wait_until
 
 from everstep.controller.codec import AGGREGATE
 from everstep.controller.commands import LaunchJob, RecordProgress, RecoverJob, StopJob, Verdict
@@ -171,9 +172,28 @@ async def test_stray_ranks_are_fenced_where_they_are():
     await runner.apply(lost("h1"))
     await until(store, lambda job: job.started)
     fleet.calls.clear()
-    await runner.end_stray(JOB, "h1", 1)
-    await runner.end_stray(JOB, "h0", 2)
+    runner.end_stray(JOB, "h1", 1)
+    runner.end_stray(JOB, "h1", 1)
+    runner.end_stray(JOB, "h0", 2)
+    assert fleet.calls == [], "whoever tells of them does not wait"
+    await wait_until(lambda: fleet.calls)
+    await runner.close()
     assert fleet.calls == ["fence h1 2"]
+
+
+async def test_stray_ranks_that_cannot_be_ended_hold_nothing_up(caplog):
+    """They are told of again; incidents that come behind must not wait for a silent host."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    runner = await launched(store, fleet)
+    await runner.apply(lost("h1"))
+    await until(store, lambda job: job.started)
+
+    async def late(*_: object, **__: object) -> dict[str, Fenced]:
+        raise Unavailable("fence of h1 came late")
+
+    fleet.fence = late  # type: ignore[method-assign]
+    runner.end_stray(JOB, "h1", 1)
+    await wait_until(lambda: "could not be ended" in caplog.text)
 
 
 @pytest.mark.parametrize("calls_before_kill", range(9))

@@ -65,6 +65,7 @@ class Runner:
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         self._answers: dict[str, _Answers] = {}
+        self._strays: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._hosts_freed = asyncio.Event()
 
     async def apply(self, command: Command, **consumed: Any) -> Any:
@@ -105,22 +106,36 @@ class Runner:
         known = ", ".join(str(s) for s in steps) or "none"
         return f"job {job_id!r} has no complete checkpoint of step {step}; complete ones: {known}"
 
-    async def end_stray(self, job_id: str, host_id: str, generation: int) -> None:
-        """End ranks of ``generation`` that no fence has reached; told again while they run."""
-        job = await self._handler.state(STREAM_PREFIX + job_id)
-        over = job.phase in TERMINAL
-        if over or generation < job.generation:
-            await self._outside.fence(
-                job_id,
-                job.generation + 1 if over else job.generation,
-                (host_id,),
-                graceful=False,
-                forget=over,
-            )
+    def end_stray(self, job_id: str, host_id: str, generation: int) -> None:
+        """Begin to end ranks of ``generation`` that no fence has reached.
+
+        Not waited for: a host that falls silent takes seconds, and incidents come behind. Whatever
+        goes wrong, it is told again while the ranks run.
+        """
+        key = (job_id, host_id)
+        if key not in self._strays:
+            task = asyncio.create_task(self._end_stray(job_id, host_id, generation))
+            self._strays[key] = task
+            task.add_done_callback(lambda _: self._strays.pop(key, None))
+
+    async def _end_stray(self, job_id: str, host_id: str, generation: int) -> None:
+        try:
+            job = await self._handler.state(STREAM_PREFIX + job_id)
+            over = job.phase in TERMINAL
+            if over or generation < job.generation:
+                await self._outside.fence(
+                    job_id,
+                    job.generation + 1 if over else job.generation,
+                    (host_id,),
+                    graceful=False,
+                    forget=over,
+                )
+        except EverstepError as error:
+            log.warning("job %s: ranks on %s could not be ended: %s", job_id, host_id, error)
 
     async def close(self) -> None:
         """Stop driving; what is unfinished is carried on by the next controller."""
-        drivers = list(self._drivers.values())
+        drivers = [*self._drivers.values(), *self._strays.values()]
         for driver in drivers:
             driver.cancel()
         await asyncio.gather(*drivers, return_exceptions=True)

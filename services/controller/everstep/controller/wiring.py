@@ -89,7 +89,7 @@ def _on_incident(
     async def receive(envelope: EventEnvelope, consumed: Consumed) -> None:
         if envelope.WhichOneof("payload") == "stray_found":
             stray = envelope.stray_found
-            await runner.end_stray(stray.job_id, stray.host_id, stray.stray_generation)
+            runner.end_stray(stray.job_id, stray.host_id, stray.stray_generation)
             return
         command = monitor_command(envelope)
         if command is not None:
