@@ -191,7 +191,7 @@ async def test_stray_ranks_that_cannot_be_ended_hold_nothing_up(caplog):
     async def late(*_: object, **__: object) -> dict[str, Fenced]:
         raise Unavailable("fence of h1 came late")
 
-    fleet.fence = late  # type: ignore[method-assign]
+    fleet.fence = late  # type: ignore[method-assign]  # a host that never answers
     runner.end_stray(JOB, "h1", 1)
     await wait_until(lambda: "could not be ended" in caplog.text)
 
