@@ -9,7 +9,7 @@ ARGS   ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-containers check tests sim bench proto lock clean
+.PHONY: help setup demo test test-containers test-gpu check tests sim bench proto lock clean
 
 help:  ## show this list
 	@echo "usage: make TARGET"
@@ -34,6 +34,9 @@ test: check  ## check, then contract, integration and end-to-end tests on real s
 
 test-containers: setup  ## docker-compose.yml and PostgreSQL in containers (Docker engine, Compose 2.26; 10 min)
 	$(BIN)/pytest -q tests/containers
+
+test-gpu: setup  ## a job over NCCL loses a rank and a host (one NVIDIA GPU is enough; 5 min)
+	$(BIN)/pytest -q tests/gpu
 
 sim: setup  ## simulate fleets under faults for SECONDS (600); failures come with their replay
 	@$(BIN)/everstep sim run --seconds $(or $(SECONDS),600) $(ARGS)

@@ -8,23 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.lab import Lab, open_lab
-
-from everstep.data.prepare import prepare
+from tests.e2e.lab import Lab, make_corpus, open_lab
 
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Lab]:
     """Servers, services, four hosts of two chips and two spares."""
     root = Path(tempfile.mkdtemp(prefix="es-"))  # short: sockets lie in it
-    source = root / "text"
-    source.mkdir()
-    for part in range(4):
-        text = "\n".join(f"line {part} {i}: {i * i} squares" for i in range(4_000))
-        (source / f"{part}.txt").write_text(text)
-    corpus = prepare([source], root / "corpus").directory
     try:
-        with open_lab(root / "s", corpus) as lab:
+        with open_lab(root / "s", make_corpus(root)) as lab:
             yield lab
     finally:
         shutil.rmtree(root, ignore_errors=True)

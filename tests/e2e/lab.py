@@ -17,6 +17,7 @@ from typing import Any
 from everstep.cli.client import Client
 from everstep.cli.demo_state import compare_states, open_store, wait_durable
 from everstep.core.errors import RefusedError
+from everstep.data.prepare import prepare
 from everstep.local import launch
 from everstep.local.state import SERVICES, Stack, StatePaths
 from everstep.memory.layout import rank_dir, slot_path
@@ -223,6 +224,16 @@ class Lab:
 
         found = asyncio.run(compare())
         return found.tensors_compared, found.differences
+
+
+def make_corpus(root: Path) -> Path:
+    """Return a few thousand lines as token shards."""
+    source = root / "text"
+    source.mkdir()
+    for part in range(4):
+        text = "\n".join(f"line {part} {i}: {i * i} squares" for i in range(4_000))
+        (source / f"{part}.txt").write_text(text)
+    return prepare([source], root / "corpus").directory
 
 
 @contextmanager

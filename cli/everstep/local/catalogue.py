@@ -99,6 +99,7 @@ class LocalCatalogue:
             "EVERSTEP_RUN_DIR": str(run_dir),
             "EVERSTEP_MEMORY_DIR": str(memory),
             "EVERSTEP_INTERFACE": INTERFACE,
+            "EVERSTEP_EMULATED": str(len(stack.hosts) > 1).lower(),
         }
         return Blueprint(
             name=host.host_id,

@@ -83,6 +83,9 @@ class JobSpec(_Model):
     layout: LayoutSpec
     steps: Count
     seed: int = 0
+    # Kernels whose bits are the same each time, on accelerators slower ones: without them a resumed
+    # run is another draw of the same training.
+    deterministic: bool = True
     data: DataSpec | None = None
     checkpoint: CheckpointSpec = CheckpointSpec()
     recovery: RecoverySpec = RecoverySpec()

@@ -224,6 +224,35 @@ while run.step_index < run.spec.steps:
 """
 
 
+STUCK = """
+import signal
+import torch
+from torch import distributed as dist
+
+def main(run):
+    name = run.args["stuck"]
+    if run.mesh.get_local_rank(name) == 1:
+        signal.pause()
+    dist.all_reduce(torch.ones(1), group=run.mesh.get_group(name))
+"""
+
+
+@pytest.mark.parametrize("name", ["pp", "tp"])
+def test_collective_in_any_group_of_the_mesh_waits_no_longer_than_the_job_says(
+    make_world, make_spec, name
+):
+    """The last resort against a hang is the spec's, whichever group a rank hangs in."""
+    layout = {"pp": 2, "tp": 2}  # a group of all ranks would have the timeout anyway
+    spec = make_spec(layout, entry="user_code:main", recovery={"collective_timeout_s": 2})
+    spec["args"] = {"stuck": name}
+    world = make_world("stuck", spec)
+    (world.directory / "user_code.py").write_text(STUCK)
+    world.start()
+    world.until(lambda: world.ranks[0].status is not None)
+    assert world.ranks[0].words["exit_class"] == "COLLECTIVE"
+    world.kill()
+
+
 def test_torchrun_script_runs_unchanged(make_world, make_spec):
     """A script that knows nothing of Everstep finds torchrun's variables and its arguments."""
     world = make_world("script", make_spec({"dp_shard": 2}, entry="train.py", argv=["--flag", "1"]))

@@ -71,7 +71,7 @@ def environment(start, rank, **options):
         rank=rank,
         agent_socket=Path("/run/agent.sock"),
         memory_dir=Path("/dev/shm/x"),
-        **{"interface": "", "seek_position": -1, **options},
+        **{"interface": "", "emulated": False, "seek_position": -1, **options},
     )
 
 
@@ -181,4 +181,23 @@ def test_rank_finds_torchruns_variables():
 def test_interface_and_seek_are_passed_on_when_given():
     """What the host and the control plane ask for reaches the rank."""
     found = environment(decode_start(command(), "b"), 2, interface="lo", seek_position=7)
-    assert (found["GLOO_SOCKET_IFNAME"], found["EVERSTEP_SEEK_POSITION"]) == ("lo", "7")
+    assert (found["GLOO_SOCKET_IFNAME"], found["NCCL_SOCKET_IFNAME"]) == ("lo", "lo")
+    assert found["EVERSTEP_SEEK_POSITION"] == "7"
+
+
+def test_emulated_hosts_ranks_may_share_an_accelerator():
+    """NCCL refuses two ranks of one host on one device, so each is a host of its own to it."""
+    start = decode_start(command(), "b")
+    ids = {environment(start, rank, emulated=True)["NCCL_HOSTID"] for rank in (2, 3)}
+    assert len(ids) == 2
+    assert "NCCL_HOSTID" not in environment(start, 2)
+
+
+def test_libraries_are_told_to_repeat_themselves_unless_the_job_does_not_want_it():
+    """Its workspace setting is read once, by cuBLAS; a job that sets its own keeps it."""
+    spec = {"name": "x", "entry": "m:f", "layout": {"tp": 2, "dp_shard": 2}, "steps": 3}
+    found = [
+        environment(decode_start(command(spec_json=json.dumps({**spec, **change})), "b"), 2)
+        for change in ({}, {"deterministic": False}, {"env": {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}})
+    ]
+    assert [one.get("CUBLAS_WORKSPACE_CONFIG") for one in found] == [":4096:8", None, ":16:8"]

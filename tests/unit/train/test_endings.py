@@ -163,3 +163,11 @@ def test_exit_codes_are_distinct():
     ]
     assert len(set(codes)) == 6
     assert codes[0] == 0
+
+
+def test_kernel_without_fixed_bits_is_named_with_what_can_be_done():
+    """PyTorch's own advice is about its switches, which a job does not hold."""
+    torchs = "cumsum_cuda_kernel does not have a deterministic implementation, but you set 'x'."
+    error = classify(raised(RuntimeError(torchs))).error
+    assert "cumsum_cuda_kernel does not have a deterministic implementation; `determ" in error
+    assert "but you set" not in error

@@ -15,6 +15,10 @@ from everstep.core.spec import JobSpec
 # the order of sums on every host, which exact resume on another host needs.
 OMP_NUM_THREADS: Final = "1"
 
+# With a fixed workspace cuBLAS sums in the same order each time (its documentation, "Results
+# reproducibility"). It is read when the library is first used, so it is set before the fork.
+CUBLAS_WORKSPACE_CONFIG: Final = ":4096:8"
+
 
 def rank_environment(
     *,
@@ -25,6 +29,7 @@ def rank_environment(
     agent_socket: Path,
     memory_dir: Path,
     interface: str,
+    emulated: bool,
     seek_position: int,
 ) -> dict[str, str]:
     """Return what is added to the fork server's environment for one rank.
@@ -36,7 +41,8 @@ def rank_environment(
         rank: one of its ranks.
         agent_socket: where the rank finds its agent.
         memory_dir: where its snapshots lie.
-        interface: for gloo; "" to let it choose.
+        interface: for gloo and NCCL; "" to let them choose.
+        emulated: whether this host shares its machine, and so its accelerators, with others.
         seek_position: the data position to begin at, -1 for the restored one.
     """
     world = str(start.world_size)
@@ -66,6 +72,12 @@ def rank_environment(
     }
     if interface:
         environment.setdefault("GLOO_SOCKET_IFNAME", interface)
+        environment.setdefault("NCCL_SOCKET_IFNAME", interface)
+    if spec.deterministic:
+        environment.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE_CONFIG)
+    if emulated:
+        # NCCL refuses two ranks of one host on one device; as hosts of their own they may share it.
+        environment.setdefault("NCCL_HOSTID", f"{host_id}-{rank}")
     if seek_position >= 0:
         environment["EVERSTEP_SEEK_POSITION"] = str(seek_position)
     return environment

@@ -320,6 +320,7 @@ def _facts(settings: AgentSettings, agent_epoch: str, peer_port: int) -> HostFac
         address=settings.address,
         peer_port=peer_port,
         interface=settings.interface,
+        emulated=settings.emulated,
         run_dir=settings.run_dir.absolute(),
         memory_dir=settings.memory_dir.absolute(),
         agent_socket=socket_path(settings.run_dir, "agent.sock"),

@@ -39,6 +39,7 @@ class HostFacts:
     address: str
     peer_port: int
     interface: str
+    emulated: bool
     run_dir: Path
     memory_dir: Path
     agent_socket: Path

@@ -29,7 +29,8 @@ class AgentSettings(BaseSettings):
     address: str = "127.0.0.1"  # where other hosts reach this one
     run_dir: Path  # sockets, logs, pid files, what a restarted agent must know
     memory_dir: Path  # on a memory file system: snapshots, gone with the host
-    interface: str = ""  # for gloo's sockets; "": gloo chooses
+    interface: str = ""  # for the collectives' sockets; "": gloo and NCCL choose
+    emulated: bool = False  # one of several hosts on this machine, which share its accelerators
     peer_port: int = 0  # snapshot server; 0: any free port, kept over restarts of the agent
     nats_url: SecretStr = SecretStr("nats://127.0.0.1:4222")  # NATS' own default
     s3_endpoint: str = ""  # host:port; "": no object store, checkpoints stay in memory

@@ -205,6 +205,7 @@ class Supervisor:
                 agent_socket=self._facts.agent_socket,
                 memory_dir=self._facts.memory_dir,
                 interface=self._facts.interface,
+                emulated=self._facts.emulated,
                 seek_position=run.seek_position,
             ),
             cwd=str(Path(spec.cwd).absolute()),

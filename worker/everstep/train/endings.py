@@ -37,6 +37,13 @@ _PEER_LOST: Final = re.compile(
 )
 
 
+# PyTorch says how to allow one operation; what our jobs have to say about it, it cannot know.
+_NO_FIXED_BITS: Final = "does not have a deterministic implementation"
+_FIXED_BITS_ADVICE: Final = (
+    "; `deterministic: false` in the job spec allows it, and resumed runs are then not bit-equal"
+)
+
+
 class RunStoppedError(BaseException):
     """Ends user code after all ranks have agreed to stop; not meant to be caught."""
 
@@ -143,5 +150,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _one_line(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"SystemExit: exited with {error.code!r}"[:ERROR_CHARS_MAX]
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}"[:ERROR_CHARS_MAX]
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if _NO_FIXED_BITS in text:
+        what, _, _ = text.partition(_NO_FIXED_BITS)
+        text = what + _NO_FIXED_BITS + _FIXED_BITS_ADVICE
+    return text[:ERROR_CHARS_MAX]

@@ -15,10 +15,11 @@ from typing import Final
 import torch
 from torch import distributed as dist
 from torch._C._distributed_c10d import HashStore
+from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from everstep.core.errors import InvalidInput
-from everstep.core.spec import JobSpec, LayoutSpec
+from everstep.core.spec import JobSpec
 from everstep.train.environment import RankEnvironment
 
 MESH_NAMES: Final = ("pp", "dp_replicate", "dp_shard", "tp")
@@ -44,7 +45,7 @@ def join_world(environment: RankEnvironment, spec: JobSpec, device: torch.device
     if dist.is_initialized():
         return
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    timeout = timedelta(seconds=spec.recovery.collective_timeout_s)
+    timeout = _timeout(spec)
     if environment.rendezvous:
         if environment.rank > 0:
             wait_for_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
@@ -79,24 +80,24 @@ def wait_for_store(address: str, port: int) -> None:
         time.sleep(_STORE_POLL_S)
 
 
-def control_group(device: torch.device) -> dist.ProcessGroup:
+def control_group(spec: JobSpec, device: torch.device) -> dist.ProcessGroup:
     """Return a group of all ranks that takes CPU tensors."""
     world = dist.group.WORLD
     assert world is not None, "join_world comes first"
     if device.type == "cpu" or "gloo" in dist.get_backend_config(world):
         return world
-    group = dist.new_group(backend="gloo")
+    group = dist.new_group(backend="gloo", timeout=_timeout(spec))
     assert isinstance(group, dist.ProcessGroup), "every rank is in the group of all ranks"
     return group
 
 
-def build_mesh(layout: LayoutSpec, device: torch.device) -> DeviceMesh:
-    """Return the mesh of all ranks.
+def build_mesh(spec: JobSpec, device: torch.device) -> DeviceMesh:
+    """Return the mesh of all ranks, its groups with the job's timeout.
 
     Raises:
         InvalidInput: the layout does not multiply out to the world size.
     """
-    world_size = dist.get_world_size()
+    layout, world_size = spec.layout, dist.get_world_size()
     if layout.world_size != world_size:
         raise InvalidInput(
             f"layout pp {layout.pp} x dp_replicate {layout.dp_replicate} x dp_shard "
@@ -104,4 +105,13 @@ def build_mesh(layout: LayoutSpec, device: torch.device) -> DeviceMesh:
             f"but {world_size} were started"
         )
     sizes = (layout.pp, layout.dp_replicate, layout.dp_shard, layout.tp)
-    return init_device_mesh(device.type, sizes, mesh_dim_names=MESH_NAMES)
+    mesh = init_device_mesh(device.type, sizes, mesh_dim_names=MESH_NAMES)
+    for group in mesh.get_all_groups():
+        # They are made with the backend's own timeout, half an hour with gloo, and a mesh takes
+        # no other.
+        distributed_c10d._set_pg_timeout(_timeout(spec), group)  # noqa: SLF001 - there is no public one
+    return mesh
+
+
+def _timeout(spec: JobSpec) -> timedelta:
+    return timedelta(seconds=spec.recovery.collective_timeout_s)

@@ -32,6 +32,21 @@ def seed_all(seed: int, *stream: int) -> None:
     torch.manual_seed(number)
 
 
+def fix_kernels(device: torch.device) -> None:
+    """Allow only kernels that give the same bits each time; where PyTorch has none, it raises.
+
+    Without this the backward pass of fused attention adds up in the order in which its blocks
+    happen to end. Only warning is no middle way: attention then stays as it was (seen with cuDNN's
+    on an H200). On CPUs a rank has one thread and one order anyway.
+    """
+    if device.type == "cpu":
+        return
+    torch.use_deterministic_algorithms(True)
+    # Filling what nobody has written yet finds bugs, at the price of a pass over each new tensor.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set through its module's class
+    torch.backends.cudnn.benchmark = False  # chooses kernels by the clock
+
+
 def tensor_states(device: torch.device) -> list[tuple[str, Tensor]]:
     """Return the states that are tensors, by name; new copies at each call."""
     states = [(TORCH_NAME, torch.get_rng_state())]

@@ -54,14 +54,16 @@ class Run:
         self.args = dict(spec.args)
         self.rank, self.world_size = environment.rank, environment.world_size
         self.device = choose_device(environment.local_rank)
+        if spec.deterministic:
+            randomness.fix_kernels(self.device)
         join_world(environment, spec, self.device)
-        self.mesh = build_mesh(spec.layout, self.device)
+        self.mesh = build_mesh(spec, self.device)
         self.step_index = 0
         self.report: StepReport | None = None
         self._environment = environment
         self._channel = channel
         self._clock = clock
-        self._collective = StepCollective(control_group(self.device), self.world_size)
+        self._collective = StepCollective(control_group(spec, self.device), self.world_size)
         self._state: TrackedState | None = None
         self._saver: Saver | None = None
         self._scheduler: Any = None
