@@ -291,4 +291,6 @@ def _is_core(path: Path, module: str) -> bool:
         return top in sys.stdlib_module_names
     if path.name == "spec.py" and top in ("pydantic", "pathlib"):
         return True  # people write specs: pydantic answers their mistakes
+    if path.name == "record.py" and top == "msgspec":
+        return True  # makes records ten times as fast as dataclasses
     return _is_pure(module)

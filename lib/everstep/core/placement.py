@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from everstep.core.record import Record
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -24,8 +26,7 @@ class Layout:
         return self.pp * self.dp_replicate * self.dp_shard * self.tp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPlacement:
+class HostPlacement(Record, frozen=True, kw_only=True):
     """The ranks of one host in chip order, and the peer that keeps its snapshots ("" for none)."""
 
     host_id: str
@@ -45,7 +46,7 @@ class Placement:
     @property
     def host_ids(self) -> tuple[str, ...]:
         """The hosts, in the order of their first ranks."""
-        return tuple(host.host_id for host in self.hosts)
+        return tuple([host.host_id for host in self.hosts])
 
     def host_of(self, rank: int) -> str:
         """Return the host that runs ``rank``; "" if the placement does not hold it."""

@@ -94,7 +94,8 @@ def _rounded(value: float) -> str:
     rounded = float(f"{value:.{DIGITS}g}")
     if rounded and not 1e-3 <= rounded < 1e7:  # seven digits are read at a glance
         return f"{rounded:.{DIGITS}g}"
-    return f"{rounded:,.{DIGITS}f}".rstrip("0").rstrip(".")
+    places = DIGITS + 2  # of 0.001 and more, so many hold the four digits
+    return f"{rounded:,.{places}f}".rstrip("0").rstrip(".")
 
 
 def _with_prefixes(unit: str) -> dict[str, float]:

@@ -17,7 +17,8 @@ from everstep.core.decision import Rejected
 WORLD = 3
 STEPS = st.integers(0, 4)
 GENERATIONS = st.integers(1, 4)
-RANKS = st.lists(st.integers(-1, WORLD), max_size=4).map(tuple)  # some of no rank of this world
+# Sorted, as the codec reads them; some are of no rank of this world.
+RANKS = st.lists(st.integers(-1, WORLD), max_size=4).map(sorted).map(tuple)
 HELD = st.builds(HeldSnapshots, step=STEPS, generation=GENERATIONS, own=st.booleans(), ranks=RANKS)
 HOSTS = st.tuples(*[st.lists(HELD, max_size=6)] * 3).map(
     lambda held: [host(f"h{i}", *one) for i, one in enumerate(held)]

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.checkpoint_registry.words import ask, copy_of, facts, host, own, report
 
 from everstep.checkpoint_registry import codec, commands, events
+from everstep.core.record import field_names
 from everstep.wire.codec import from_wire, to_wire
 from everstep.wire.v1 import checkpoints_pb2, common_pb2
 
@@ -30,7 +31,7 @@ PAIRS = [
 @pytest.mark.parametrize("kind", PAIRS, ids=lambda kind: kind.__name__)
 def test_class_has_the_fields_of_its_message(kind):
     """One converter serves all, so names must not drift."""
-    fields = {field.name for field in dataclasses.fields(kind)}
+    fields = set(field_names(kind))
     module = common_pb2 if hasattr(common_pb2, kind.__name__) else checkpoints_pb2
     message = getattr(module, kind.__name__)
     assert fields - SHELL_FIELDS.get(kind.__name__, set()) == set(message.DESCRIPTOR.fields_by_name)

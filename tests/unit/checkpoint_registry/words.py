@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from tests.spec import spec
 
@@ -24,6 +23,7 @@ from everstep.checkpoint_registry.events import (
     ShardsStored,
 )
 from everstep.checkpoint_registry.manifest import manifest_key, prefix_of
+from everstep.core.record import changed
 
 CHECKPOINT = spec(CHECKPOINTS)
 HISTORY = spec(HISTORIES)
@@ -112,7 +112,7 @@ def own(rank: int, step: int, generation: int = 1) -> HeldSnapshots:
 
 def copy_of(rank: int, step: int, generation: int = 1) -> HeldSnapshots:
     """Return a peer's snapshot kept as a replica."""
-    return replace(own(rank, step, generation), own=False)
+    return changed(own(rank, step, generation), own=False)
 
 
 def host(host_id: str, *held: HeldSnapshots) -> HostHoldings:

@@ -12,6 +12,7 @@ from everstep.controller.starting import (
 )
 from everstep.controller.state import Job
 from everstep.core.placement import HostPlacement, Layout, Placement
+from everstep.core.record import changed
 from everstep.wire.v1.agents_pb2 import StartRanks
 from everstep.wire.v1.checkpoints_pb2 import Holder, RestoreSources, Shard
 from everstep.wire.v1.common_pb2 import HostPlacement as Seat
@@ -99,7 +100,7 @@ def test_start_says_where_a_host_stands():
 
 def test_start_of_a_host_without_a_peer_names_none():
     """A host that is alone keeps nobody's copies, and nobody keeps its."""
-    alone = Placement(layout=Layout(dp_shard=2), hosts=(replace(HOSTS[0], replica_host_id=""),))
+    alone = Placement(layout=Layout(dp_shard=2), hosts=(changed(HOSTS[0], replica_host_id=""),))
     command = start_commands(replace(JOB, placement=alone), {"a": RestoreSources()})["a"]
     assert (command.HasField("peer"), list(command.replicas)) == (False, [])
 

@@ -15,7 +15,10 @@ GOOD = {
     "steps": 3,
     "data": {"path": "corpus", "sequence_tokens": 8, "global_batch": 4},
 }
-FIELDS = "name, entry, argv, args, layout, steps, seed, data, checkpoint, recovery, env, cwd"
+FIELDS = (
+    "name, entry, argv, args, layout, steps, seed, deterministic, data, checkpoint, recovery, "
+    "env, cwd"
+)
 
 
 def told(document) -> list[str]:

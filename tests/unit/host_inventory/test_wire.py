@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from everstep.core import placement
+from everstep.core.record import field_names
 from everstep.host_inventory import commands, events
 from everstep.host_inventory.codec import COMMANDS, EVENTS, command_of
 from everstep.wire.codec import from_wire, to_wire
@@ -20,7 +19,7 @@ WORDS = [placement.Layout, placement.HostPlacement, placement.Placement]
 )
 def test_class_has_the_fields_of_its_message(kind):
     """One converter serves all, so names must not drift."""
-    fields = {field.name for field in dataclasses.fields(kind)}
+    fields = set(field_names(kind))
     message = getattr(hosts_pb2, kind.__name__)
     assert fields - SHELL_FIELDS.get(kind.__name__, set()) == set(message.DESCRIPTOR.fields_by_name)
 
@@ -28,7 +27,7 @@ def test_class_has_the_fields_of_its_message(kind):
 @pytest.mark.parametrize("kind", WORDS, ids=lambda kind: kind.__name__)
 def test_placement_words_have_the_fields_of_their_messages(kind):
     """The same, for what placements are made of."""
-    fields = {field.name for field in dataclasses.fields(kind)}
+    fields = set(field_names(kind))
     assert fields == set(getattr(common_pb2, kind.__name__).DESCRIPTOR.fields_by_name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from everstep.core.record import changed
 from everstep.monitor.detectors.root_cause import (
     Echo,
     Evidence,
@@ -97,7 +98,7 @@ def test_late_answer_of_a_host_that_was_just_heard_condemns_nobody():
     again = judge(NOW + 700, evidence, LIMITS)
     assert again.verdict is None
     assert "h0" in again.probe
-    silent = replace(doubtful, heard_ms=NOW - 2_501)
+    silent = changed(doubtful, heard_ms=NOW - 2_501)
     lost = judge(NOW, replace(evidence, hosts=(silent, evidence.hosts[1])), LIMITS).verdict
     assert lost is not None
     assert (lost.kind, lost.hosts) == ("host_lost", ("h0",))
@@ -112,7 +113,7 @@ def test_host_that_speaks_after_an_unanswered_probe_lives():
         echoes=(ECHO,),
         echo_ms=NOW - 1_000,
     )
-    asked = replace(evidence, hosts=tuple(replace(h, asked_ms=NOW - 400) for h in evidence.hosts))
+    asked = replace(evidence, hosts=tuple(changed(h, asked_ms=NOW - 400) for h in evidence.hosts))
     verdict = judge(NOW, asked, LIMITS).verdict
     assert verdict is not None
     assert verdict.kind == "collective_error"
@@ -285,9 +286,9 @@ def test_ranks_that_no_agent_sees_any_more_restart_the_run():
     """Hosts came back without their ranks: nobody will ever report their end."""
     gone = {"missing": (2, 3), "missing_since_ms": NOW - 3_000}
     standing = replace(QUIET, progressed=True, stepped_ms=NOW - 60_000)
-    hosts = (host("h0", 0), replace(host("h1", 2), **gone))
+    hosts = (host("h0", 0), changed(host("h1", 2), **gone))
     assert judge(NOW, replace(standing, hosts=hosts), LIMITS) == Judgement(probe=("h0", "h1"))
-    hosts = (host("h0", 0, Probe.ANSWERED), replace(host("h1", 2, Probe.ANSWERED), **gone))
+    hosts = (host("h0", 0, Probe.ANSWERED), changed(host("h1", 2, Probe.ANSWERED), **gone))
     evidence = replace(standing, hosts=hosts)
     verdict = judge(NOW, evidence, LIMITS).verdict
     assert verdict is not None

@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from everstep.core.errors import InvalidInput
@@ -74,6 +74,8 @@ def test_unit_of_any_quantity_round_trips(dimension, data):
 
 
 @given(st.sampled_from(DIMENSIONS), st.floats(1e-6, 1e15))
+@example(COUNT, 0.03125)
+@example(COUNT, 0.0012341)
 def test_text_of_any_value_is_read_back(dimension, value):
     """What a report shows can be given as an option, to the four digits shown."""
     value = min(value, dimension.maximum)

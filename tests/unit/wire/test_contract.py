@@ -15,6 +15,7 @@ import pytest
 from google.protobuf import symbol_database
 from google.protobuf.message import Message as ProtoMessage
 
+from everstep.core.record import Record, field_names
 from everstep.wire.codec import from_wire, to_wire
 from everstep.wire.v1 import (  # noqa: F401 - importing registers their messages
     agents_pb2,
@@ -39,13 +40,19 @@ def wire_class(name: str) -> type[ProtoMessage] | None:
         return None
 
 
-def dataclasses_of(service: str, module: str) -> list[type[Any]]:
-    """The dataclasses that a service's module defines."""
+def is_value(kind: Any) -> bool:
+    """Whether it is one of our classes of values: a dataclass or a record."""
+    record = isinstance(kind, type) and issubclass(kind, Record)
+    return dataclasses.is_dataclass(kind) or record
+
+
+def values_of(service: str, module: str) -> list[type[Any]]:
+    """The classes of values that a service's module defines."""
     imported: types.ModuleType = importlib.import_module(f"everstep.{service}.{module}")
     return [
         value
         for value in vars(imported).values()
-        if dataclasses.is_dataclass(value) and value.__module__ == imported.__name__
+        if is_value(value) and value.__module__ == imported.__name__
     ]
 
 
@@ -53,25 +60,25 @@ PAIRS = [
     pytest.param(kind, wire, id=f"{service}.{kind.__name__}")
     for service in SERVICES
     for module in ("events", "commands")
-    for kind in dataclasses_of(service, module)
+    for kind in values_of(service, module)
     if (wire := wire_class(kind.__name__)) is not None
 ]
 
 
 def added_by_shell(kind: type[Any], wire: type[ProtoMessage]) -> dict[str, Any]:
     """Fields of ours that a message has not, with their defaults."""
-    return {
-        field.name: field.default
-        for field in dataclasses.fields(kind)
-        if field.name not in wire.DESCRIPTOR.fields_by_name
-    }
+    names = [name for name in field_names(kind) if name not in wire.DESCRIPTOR.fields_by_name]
+    if names:
+        assert dataclasses.is_dataclass(kind), "records have the fields of their messages"
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)} if names else {}
+    return {name: defaults[name] for name in names}
 
 
 def sample(kind: Any, count: itertools.count[int]) -> Any:
     """A value of the type in which no two fields are alike."""
-    if dataclasses.is_dataclass(kind):
+    if is_value(kind):
         hints = typing.get_type_hints(kind)
-        return kind(**{f.name: sample(hints[f.name], count) for f in dataclasses.fields(kind)})
+        return kind(**{name: sample(hints[name], count) for name in field_names(kind)})
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return sample(arguments[0], count)
@@ -88,7 +95,7 @@ def sample(kind: Any, count: itertools.count[int]) -> Any:
 @pytest.mark.parametrize(("kind", "wire"), PAIRS)
 def test_class_and_message_have_the_same_fields(kind: type[Any], wire: type[ProtoMessage]) -> None:
     """The message has no field more; a command may have some that the shell fills in."""
-    ours = {field.name for field in dataclasses.fields(kind)}
+    ours = set(field_names(kind))
     extra = added_by_shell(kind, wire)
     assert ours - set(extra) == set(wire.DESCRIPTOR.fields_by_name)
     if kind.__module__.endswith(".events"):
@@ -100,7 +107,9 @@ def test_class_and_message_have_the_same_fields(kind: type[Any], wire: type[Prot
 def test_value_survives_the_wire(kind: type[Any], wire: type[ProtoMessage]) -> None:
     """What a service sends is what another one reads, down to nested fields."""
     extra = added_by_shell(kind, wire)
-    value = dataclasses.replace(sample(kind, itertools.count(1)), **extra)
+    value = sample(kind, itertools.count(1))
+    if extra:
+        value = dataclasses.replace(value, **extra)
     data = {k: v for k, v in msgspec.to_builtins(value).items() if k not in extra}
     sent = to_wire(data, wire()).SerializeToString()
     assert from_wire(wire.FromString(sent), kind) == value
@@ -108,7 +117,7 @@ def test_value_survives_the_wire(kind: type[Any], wire: type[ProtoMessage]) -> N
 
 def test_every_public_event_is_somebodys() -> None:
     """The envelope has no field that no service can fill."""
-    ours = {kind.__name__ for service in SERVICES for kind in dataclasses_of(service, "events")}
+    ours = {kind.__name__ for service in SERVICES for kind in values_of(service, "events")}
     assert ours >= PUBLIC_EVENTS, PUBLIC_EVENTS - ours
 
 

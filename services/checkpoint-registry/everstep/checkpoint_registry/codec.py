@@ -97,7 +97,7 @@ def plan_restore(
                         step=held.step,
                         generation=held.generation,
                         own=held.own,
-                        ranks=tuple(held.ranks),
+                        ranks=tuple(sorted(held.ranks)),
                     )
                     for held in host.held
                 ),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from everstep.checkpoint_registry.events import Shard
 from everstep.core.placement import Layout
+from everstep.core.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +91,11 @@ class NotePurge:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldSnapshots:
-    """One step's snapshots in a host's memory: the ranks' own, or replicas kept for a peer."""
+class HeldSnapshots(Record, frozen=True, kw_only=True):
+    """One step's snapshots in a host's memory: the ranks' own, or replicas kept for a peer.
+
+    ``ranks`` are sorted.
+    """
 
     step: int
     generation: int
@@ -100,8 +103,7 @@ class HeldSnapshots:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostHoldings:
+class HostHoldings(Record, frozen=True, kw_only=True):
     """What a fenced host holds; nothing is written there after it told."""
 
     host_id: str

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from everstep.core.placement import Layout
+from everstep.core.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +137,7 @@ class SourceDistrusted:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class Holder(Record, frozen=True, kw_only=True):
     """A host whose memory holds snapshots that ``generation`` wrote, and where it is reached.
 
     ``own`` are the ranks whose own snapshots lie there, ``replicas`` those of which it keeps a

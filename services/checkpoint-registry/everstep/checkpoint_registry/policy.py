@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final
 
 from everstep.checkpoint_registry.commands import (
@@ -24,6 +25,7 @@ from everstep.checkpoint_registry.commands import (
 from everstep.checkpoint_registry.events import Holder, RestoreLaidOut, SourceDistrusted
 from everstep.checkpoint_registry.lineage import NO_CEILING, Lineage
 from everstep.core.decision import Rejected
+from everstep.core.record import changed
 
 FRESH: Final = -1
 # A person reads them: two memory slots a host and a few checkpoints give a handful; more would be
@@ -42,6 +44,7 @@ class Plan:
 
 # Snapshots of one step that may be restored, and the host whose memory holds them.
 _Held = tuple[HostHoldings, HeldSnapshots]
+_generation: Final = attrgetter("generation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,33 +106,51 @@ def _memory(
     """Sort the held snapshots of this history by step; say which steps are abandoned or bad."""
     by_step: dict[int, list[_Held]] = {}
     stale: dict[int, str] = {}
-    ceilings: dict[int, int] = {}
-    inside: dict[tuple[int, ...], tuple[int, ...]] = {}  # hosts tell the same ranks step after step
+    # All hosts tell of the same few steps: what becomes of one is looked up once.
+    usable: dict[tuple[int, int], list[_Held] | None] = {}
+    world_size = request.world_size
     bad = _bad_copies(distrusted)
-    for host in sorted(request.holdings, key=lambda host: host.host_id):
+    for host in sorted(request.holdings, key=attrgetter("host_id")):
         spoilt = bad.get(host.host_id)
         for held in host.held:
-            generation, step = held.generation, held.step
-            if generation not in ceilings:
-                ceilings[generation] = lineage.ceiling(generation)
-            if held.ranks and step > ceilings[generation]:
-                stale[step] = _abandoned(lineage, generation, step)
+            if not held.ranks:
                 continue
-            sound = held
+            written = (held.generation, held.step)
+            if written not in usable:
+                usable[written] = _usable(request, lineage, written, by_step, stale)
+            copies = usable[written]
+            if copies is None:
+                continue
+            sound, step = held, held.step
             if spoilt:
                 sound = _without(held, spoilt.get(step, {}))
                 if len(sound.ranks) < len(held.ranks):
                     rank = next(rank for rank in held.ranks if rank not in sound.ranks)
                     why = f"step {step}: the copy of rank {rank} on {host.host_id} is bad"
                     stale.setdefault(step, why)
-            ranks = inside.get(sound.ranks)
-            if ranks is None:
-                ranks = inside[sound.ranks] = _inside(sound.ranks, request.world_size)
-            if len(ranks) < len(sound.ranks):
-                sound = replace(sound, ranks=ranks)
-            if ranks and generation < request.generation:
-                by_step.setdefault(step, []).append((host, sound))
-    return by_step, stale
+            if sound.ranks and (sound.ranks[0] < 0 or sound.ranks[-1] >= world_size):
+                sound = changed(sound, ranks=_inside(sound.ranks, world_size))
+            if sound.ranks:
+                copies.append((host, sound))
+    return {step: held for step, held in by_step.items() if held}, stale
+
+
+def _usable(
+    request: PlanRestore,
+    lineage: Lineage,
+    written: tuple[int, int],
+    by_step: dict[int, list[_Held]],
+    stale: dict[int, str],
+) -> list[_Held] | None:
+    """Return where copies of a generation's step are gathered; None if they must not be restored.
+
+    What was abandoned is said in ``stale``.
+    """
+    generation, step = written
+    if step > lineage.ceiling(generation):
+        stale[step] = _abandoned(lineage, generation, step)
+        return None
+    return by_step.setdefault(step, []) if generation < request.generation else None
 
 
 def _bad_copies(distrusted: Sequence[SourceDistrusted]) -> dict[str, dict[int, dict[int, int]]]:
@@ -145,13 +166,11 @@ def _bad_copies(distrusted: Sequence[SourceDistrusted]) -> dict[str, dict[int, d
 def _without(held: HeldSnapshots, spoilt: Mapping[int, int]) -> HeldSnapshots:
     """Leave bad copies out; one that was written after the refusal is another one."""
     good = tuple(rank for rank in held.ranks if held.generation >= spoilt.get(rank, 0))
-    return replace(held, ranks=good)
+    return changed(held, ranks=good)
 
 
 def _inside(ranks: tuple[int, ...], world_size: int) -> tuple[int, ...]:
     """Leave ranks out that this world does not have."""
-    if not ranks or (min(ranks) >= 0 and max(ranks) < world_size):
-        return ranks
     return tuple(rank for rank in ranks if 0 <= rank < world_size)
 
 
@@ -234,7 +253,8 @@ def _holders(memory: Sequence[_Held]) -> tuple[Holder, ...]:
         )
         for key, host in hosts.items()
     ]
-    return tuple(sorted(holders, key=lambda holder: -holder.generation))
+    holders.sort(key=_generation, reverse=True)
+    return tuple(holders)
 
 
 def _newest_first(passed_over: Mapping[int, str], step: int) -> tuple[str, ...]:

@@ -27,11 +27,13 @@ class SourceCounts:
 
 def sources_by_host(placement: Placement, sources: RestoreSources) -> dict[str, RestoreSources]:
     """Give every host of the placement the sources of its ranks, in the plan's order."""
-    homes = {rank: host.host_id for host in placement.hosts for rank in host.ranks}
     parts = {
         host.host_id: RestoreSources(shards_generation=sources.shards_generation)
         for host in placement.hosts
     }
+    if not sources.holders and not sources.shards:
+        return parts  # a start from the beginning
+    homes = {rank: host.host_id for host in placement.hosts for rank in host.ranks}
     for holder in sources.holders:
         own, replicas = _by_home(holder.own, homes), _by_home(holder.replicas, homes)
         for host_id in {**own, **replicas}:
@@ -55,6 +57,8 @@ def source_counts(placement: Placement, sources: RestoreSources) -> SourceCounts
     The registry plans without knowing the new placement; a rank's own snapshot that lies on
     another host than the rank's new one is a peer's from there.
     """
+    if not sources.holders and not sources.shards:
+        return SourceCounts(own_memory=0, peer_memory=0, object_store=0)
     seats = {host.host_id: frozenset(host.ranks) for host in placement.hosts}
     ranks = frozenset().union(*seats.values())
     own: set[int] = set()

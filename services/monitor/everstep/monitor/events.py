@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from everstep.core.record import Record
+
 
 class Action(StrEnum):
     """What the controller should do about an incident."""
@@ -44,8 +46,7 @@ class Mark(StrEnum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedHost:
+class WatchedHost(Record, frozen=True, kw_only=True):
     """A host of the job and the ranks on it."""
 
     host_id: str

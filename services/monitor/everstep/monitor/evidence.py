@@ -6,8 +6,9 @@ that ended, a host that is silent) is told or found again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from everstep.core.record import changed
 from everstep.monitor.detectors.root_cause import (
     ROOTS,
     Echo,
@@ -60,7 +61,7 @@ class Gathered:
         """Note that a host spoke."""
         view = self.hosts.get(host_id)
         if view is not None:
-            self.hosts[host_id] = replace(view, heard_ms=now_ms)
+            self.hosts[host_id] = changed(view, heard_ms=now_ms)
 
     def saw_ranks(self, host_id: str, alive: frozenset[int], now_ms: int) -> bool:
         """Note which ranks of this generation an agent sees; says whether all see all of theirs."""
@@ -68,7 +69,7 @@ class Gathered:
         if view is not None:
             missing = tuple(rank for rank in view.ranks if rank not in alive)
             since_ms = view.missing_since_ms if view.missing else now_ms
-            self.hosts[host_id] = replace(
+            self.hosts[host_id] = changed(
                 view, missing=missing, missing_since_ms=since_ms if missing else 0
             )
             self.seen_hosts.add(host_id)
@@ -80,12 +81,12 @@ class Gathered:
         """Note that the bus lost a host's connection; earlier answers no longer count."""
         view = self.hosts.get(host_id)
         if view is not None:
-            self.hosts[host_id] = replace(view, dropped_ms=now_ms, probe=Probe.NOT_ASKED)
+            self.hosts[host_id] = changed(view, dropped_ms=now_ms, probe=Probe.NOT_ASKED)
 
     def asked(self, host_id: str, now_ms: int) -> None:
         """Note that a probe is on its way."""
         view = self.hosts[host_id]
-        self.hosts[host_id] = replace(view, probe=Probe.ASKED, asked_ms=now_ms)
+        self.hosts[host_id] = changed(view, probe=Probe.ASKED, asked_ms=now_ms)
 
     def answered(self, host_id: str, asked_ms: int, answer: Probe, now_ms: int) -> None:
         """Note a probe's outcome, if it is of the probe asked last."""
@@ -93,7 +94,7 @@ class Gathered:
         if view is None or view.asked_ms != asked_ms:
             return
         heard_ms = now_ms if answer is Probe.ANSWERED else view.heard_ms
-        self.hosts[host_id] = replace(view, probe=answer, heard_ms=heard_ms)
+        self.hosts[host_id] = changed(view, probe=answer, heard_ms=heard_ms)
 
     def stepped(self, host_id: str, step: int, now_ms: int) -> int | None:
         """Note a completed step; returns the generation's first step once every host has one."""

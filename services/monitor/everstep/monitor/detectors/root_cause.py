@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from everstep.core.record import Record
 from everstep.core.time import HOUR_MS
 from everstep.monitor.events import Action, ExitClass, RankEnded
 from everstep.monitor.policy import Limits
@@ -39,8 +40,7 @@ class Probe(StrEnum):
     NO_ANSWER = "no_answer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostView:
+class HostView(Record, frozen=True, kw_only=True):
     """What is known of a host right now; ``missing`` are its ranks that its agent does not see."""
 
     host_id: str

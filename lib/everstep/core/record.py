@@ -1,0 +1,36 @@
+"""A base for values that are made by the thousand.
+
+A frozen dataclass sets its fields through ``object.__setattr__`` and takes ten times as long to
+make as a ``msgspec.Struct`` (seen: 0.5 against 0.045 microseconds for four fields). Where a
+decision about 2,048 hosts makes several for each host, that was a third of its time. Everything
+else is a frozen dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
+
+import msgspec
+
+R = TypeVar("R", bound="Record")
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Frozen, equal by its fields, hashable; give subclasses ``frozen=True, kw_only=True``.
+
+    The garbage collector does not look into it: it may hold numbers, text, other records, and
+    tuples of these, never anything that could lead back to it.
+    """
+
+
+def changed(record: R, **fields: Any) -> R:
+    """Return a copy with some fields changed, as ``dataclasses.replace`` does for dataclasses."""
+    return msgspec.structs.replace(record, **fields)
+
+
+def field_names(kind: type[Any]) -> tuple[str, ...]:
+    """Return the names of a record's or a dataclass's fields, in their order."""
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    return tuple(field.name for field in dataclasses.fields(kind))
