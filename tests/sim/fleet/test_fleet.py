@@ -159,9 +159,20 @@ def test_seed_gives_the_same_trace_in_any_process():
     assert json.loads(outcome)[0]["seed"] == 5
 
 
+def test_host_on_which_everything_dies_costs_a_wait_and_not_the_job():
+    """No spare, the usual budget: the host is given up in the end, and the job waits for another.
+
+    Before, every minute's restart on it counted, and the job failed.
+    """
+    text = SMALL.replace("spares = 6", "spares = 0").replace("sick_share = 0.1", "sick_share = 0.9")
+    outcome = simulate(parse(text), seed=3, days=2)
+    assert outcome.counts["rank_failures"] > 30
+    assert outcome.causes_ms["waiting_for_hosts"] > 0
+
+
 def test_job_that_fails_fails_the_run_and_tells_how_to_replay_it(tmp_path, capsys):
     """A restart budget of 0: the first failure ends the job."""
-    text = SMALL.replace("restarts_per_hour_max = 120", "restarts_per_hour_max = 0")
+    text = SMALL.replace("step_s = 2.0", "step_s = 2.0\nrestarts_per_hour_max = 0")
     path = tmp_path / "strict.toml"
     path.write_text(text)
     assert main(["--scenario", str(path), "--days", "3", "--seed", "4"]) == 1

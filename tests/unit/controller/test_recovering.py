@@ -20,6 +20,7 @@ from everstep.controller.events import HostsFenced, JobFailed, PlacementDecided
 from everstep.controller.policy import Fence, Place, next_actions
 
 JOBS = spec(AGGREGATE)
+PLACED_4 = PlacementDecided(job_id=JOB, generation=4, placement=placement("h0", "h1"))
 UNSOUND = RecoverJob(
     job_id=JOB,
     generation=1,
@@ -120,3 +121,49 @@ def test_spent_budget_names_hosts_that_did_not_answer():
     lost = RecordLost(job_id=JOB, generation=4, hosts=("h1",), at_ms=100)
     (failed,) = spent().when(lost).decision.events
     assert failed.detail.endswith("The last one: no answer from h1")
+
+
+def troubled(hosts: tuple[str, ...], at_ms: tuple[int, int, int]) -> Spec:
+    """A budget of three spent on hosts that answer, for want of spares."""
+    begins = [
+        begun(2 + number, "recovery", at_ms=at, unsound_hosts=hosts)
+        for number, at in enumerate(at_ms)
+    ]
+    return JOBS.given(*RUNNING, *begins, PLACED_4)
+
+
+def test_budget_spent_on_an_unsound_host_costs_the_host_its_seat_and_not_the_job_its_life():
+    """Without a spare it was restarted there again and again; now the job waits for another."""
+    given = troubled(("h1",), (4_000_000, 4_000_010, 4_000_020))
+    at = {"generation": 4, "at_ms": 4_000_100}
+    (begins,) = given.when(replace(UNSOUND, **at)).decision.events
+    assert begins == begun(5, "recovery", 4_000_100, incident_id="i1", lost_hosts=("h1",))
+    job = given.given(begins).state
+    assert len(job.recoveries) == 1, "what the host has used up is given back"
+
+
+def test_second_unsound_host_within_the_hour_fails_the_job():
+    """Deaths that follow the job from host to host are not the hosts'."""
+    given = troubled(("h1",), (4_000_000, 4_000_010, 4_000_020))
+    gives_up = begun(5, "recovery", 4_000_100, incident_id="i1", lost_hosts=("h1",))
+    placed = PlacementDecided(job_id=JOB, generation=5, placement=placement("h0", "h2"))
+    more = [begun(g, "recovery", at_ms=4_000_100 + g, unsound_hosts=("h2",)) for g in (6, 7)]
+    given = given.given(gives_up, placed, *more)
+    last = replace(UNSOUND, generation=7, hosts=("h2",), at_ms=4_001_000)
+    (failed,) = given.when(last).decision.events
+    assert isinstance(failed, JobFailed)
+    assert failed.why == "restart_budget"
+    later = replace(last, at_ms=4_000_100 + 3_600_000)
+    (begins,) = given.when(later).decision.events
+    assert begins.lost_hosts == (), "the budget of that hour is not spent"
+
+
+def test_hosts_that_were_replaced_by_spares_count_against_the_budget():
+    """A fleet of bad hosts is a loop too."""
+    begins = [
+        begun(2 + n, "recovery", at_ms=4_000_000 + n, unsound_hosts=(f"x{n}",)) for n in range(3)
+    ]
+    given = JOBS.given(*RUNNING, *begins, PLACED_4)
+    again = replace(UNSOUND, verdict=Verdict.RESTART, generation=4, at_ms=4_000_100)
+    (failed,) = given.when(again).decision.events
+    assert isinstance(failed, JobFailed)

@@ -266,3 +266,17 @@ def test_refused_source_is_recorded_once():
     given = WATCH.given(*up(1))
     given.when(ObserveRefusal(**fields)).then(SourceRefused(**fields))
     given.given(SourceRefused(**fields)).when(ObserveRefusal(**fields)).then()
+
+
+def test_ranks_of_a_host_that_die_together_are_one_death_of_the_host():
+    """One fault that ends all eight ranks of a host must not make the host a suspect at once."""
+
+    def killed(rank: int, generation: int, host_id: str) -> RankEnded:
+        fields = {**exit_of(rank, generation, ExitClass.KILLED), "host_id": host_id}
+        return RankEnded(signal=9, error="", detail="", **fields)
+
+    first = [*up(1), killed(0, 1, "h0"), killed(1, 1, "h0")]
+    assert WATCH.given(*first).state.deaths == (("h0", 100),)
+    again = [*first, *up(2), killed(1, 2, "h0"), killed(0, 2, "h0"), killed(2, 2, "h1")]
+    deaths = WATCH.given(*again).state.deaths
+    assert [host for host, _ in deaths] == ["h0", "h0", "h1"]

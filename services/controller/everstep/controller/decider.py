@@ -329,6 +329,9 @@ def _again(
 ) -> Event:
     """Begin the next generation, unless the job has been restarted too often already.
 
+    A budget that was spent on hosts that answer and are not sound costs them their seats: the job
+    waits for others rather than fail.
+
     Args:
         job: before it.
         lost: hosts to go on without.
@@ -338,7 +341,9 @@ def _again(
         unsound: hosts to go on without if there are spares.
     """
     refusal = policy.restart_refusal(job, at_ms)
-    if refusal:
+    if refusal and policy.gives_up(job, unsound, at_ms):
+        lost, unsound = tuple({*lost, *unsound}), ()
+    elif refusal:
         return _failed(job, "restart_budget", f"{refusal}. The last one: {why}", at_ms)
     begun = _next(job, "recovery", at_ms, from_step=job.from_step if job.phase in COMING_UP else -1)
     return replace(

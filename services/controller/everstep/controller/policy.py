@@ -136,13 +136,21 @@ def odd_end(finished: RecordFinished, job: Job) -> str:
 def restart_refusal(job: Job, at_ms: int) -> str:
     """Say why the job may not be restarted once more, or "" if it may."""
     limit = parse_spec_json(job.spec_json).recovery.restarts_per_hour_max
-    recent = sum(1 for at in job.recovered_at_ms if at > at_ms - HOUR_MS)
+    recent = sum(1 for one in job.recoveries if one.at_ms > at_ms - HOUR_MS)
     if recent < limit:
         return ""
     return (
         f"{recent} recoveries within the last hour reach recovery.restarts_per_hour_max {limit}; "
         "look at the incidents, then launch or restart the job by hand"
     )
+
+
+def gives_up(job: Job, unsound: tuple[str, ...], at_ms: int) -> bool:
+    """Say whether to take unsound hosts out for good rather than fail the job, its budget spent.
+
+    Once an hour: trouble that goes on elsewhere follows the job, and no host will end it.
+    """
+    return bool(unsound) and at_ms - job.forgiven_at_ms >= HOUR_MS
 
 
 def _is_mute(job: Job) -> bool:

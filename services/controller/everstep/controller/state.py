@@ -70,14 +70,24 @@ _PHASE_OF_CAUSE: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """The begin of a recovery, and the hosts it was put down to although they answered."""
+
+    at_ms: int
+    unsound_hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """Everything the decider needs to know.
 
     ``placement`` is the newest decided one, of this or an earlier generation; ``fenced``,
     ``placed``, ``restore_step`` and ``started`` are about the current generation only;
     ``hosts_to_fence`` may still run ranks of the one before.
-    ``recovered_at_ms`` holds the begin of each recovery within the last hour. ``stepped`` says that
-    the run has told of a step at least once, which scripts without the SDK never do.
+    ``recoveries`` are those of the last hour that the restart budget counts, and
+    ``forgiven_at_ms`` is when it last let some go, because the unsound hosts they were put down to
+    have been given up. ``stepped`` says that the run has told of a step at least once, which
+    scripts without the SDK never do.
     """
 
     job_id: str = ""
@@ -100,7 +110,8 @@ class Job:
     missing: int = 0
     step: int = 0
     stepped: bool = False
-    recovered_at_ms: tuple[int, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
+    forgiven_at_ms: int = 0
 
     @property
     def live_hosts(self) -> tuple[str, ...]:
@@ -188,10 +199,15 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
     if job.placement is not None and not job.placed:
         carried |= set(job.lost_hosts) & set(job.placement.host_ids)
         unsound |= set(job.unsound_hosts) & set(job.placement.host_ids)
-    recovered = job.recovered_at_ms
+    recoveries, forgiven_at_ms = job.recoveries, job.forgiven_at_ms
     if event.cause == "recovery":
-        recent = tuple(at for at in recovered if at > event.at_ms - HOUR_MS)
-        recovered = (*recent, event.at_ms)
+        recent = tuple(one for one in recoveries if one.at_ms > event.at_ms - HOUR_MS)
+        counted = tuple(
+            one for one in recent if not one.unsound_hosts or set(one.unsound_hosts) - carried
+        )
+        forgiven_at_ms = event.at_ms if len(counted) < len(recent) else forgiven_at_ms
+        this = Recovery(at_ms=event.at_ms, unsound_hosts=event.unsound_hosts)
+        recoveries = (*counted, this)
     old_hosts = job.placement.host_ids if job.placement is not None else ()
     return replace(
         job,
@@ -207,5 +223,6 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
         restore_step=None,
         started=False,
         missing=0,
-        recovered_at_ms=recovered,
+        recoveries=recoveries,
+        forgiven_at_ms=forgiven_at_ms,
     )

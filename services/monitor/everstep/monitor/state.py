@@ -149,11 +149,19 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
 def _ended(watch: Watch, event: RankEnded) -> Watch:
     if event.generation != watch.generation:
         return replace(watch, leaving={**watch.leaving, event.rank: event})
-    watch = replace(watch, ended={**watch.ended, event.rank: event})
+    before, watch = watch, replace(watch, ended={**watch.ended, event.rank: event})
     if event.exit_class is ExitClass.USER_ERROR:
         known = (*watch.user_errors, (event.generation, event.step, event.error))
         return replace(watch, user_errors=known[-USER_ERRORS_MAX:])
-    if event.exit_class is ExitClass.KILLED:
+    if event.exit_class is ExitClass.KILLED and not _died_there(before, event.host_id):
         recent = tuple(d for d in watch.deaths if d[1] > event.at_ms - HOUR_MS)
         return replace(watch, deaths=(*recent, (event.host_id, event.at_ms))[-DEATHS_MAX:])
     return watch
+
+
+def _died_there(watch: Watch, host_id: str) -> bool:
+    """Whether a rank was killed there in this generation: ranks that die together die once."""
+    return any(
+        end.host_id == host_id and end.exit_class is ExitClass.KILLED
+        for end in watch.ended.values()
+    )
