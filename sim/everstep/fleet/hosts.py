@@ -14,6 +14,7 @@ from typing import Final
 from everstep.core.errors import InvalidInput
 from everstep.core.time import HOUR_MS
 from everstep.fleet.scenario import Scenario
+from everstep.fleet.topology import places
 from everstep.sim.seeds import Seeds
 
 TRACES: Final = Path(__file__).with_name("traces")
@@ -59,13 +60,13 @@ def machines(scenario: Scenario, seeds: Seeds) -> list[Machine]:
         Machine(
             host_id=f"host-{index:05d}",
             index=index,
-            pod=f"pod-{index // fleet.hosts_per_pod:03d}",
-            switch=index // fleet.hosts_per_switch,
+            pod=place.pod,
+            switch=place.switch,
             random=seeds.of("host", index),
             mean_ms=usual_ms / factor if index in lemons else usual_ms,
             lemon=index in lemons,
         )
-        for index in range(count)
+        for index, place in enumerate(places(fleet))
     ]
 
 

@@ -26,12 +26,17 @@ CountOrNone = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class FleetPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The machines. ``hosts`` train, ``spares`` stand by; pods share power, switches a network."""
+    """The machines. ``hosts`` train, ``spares`` stand by; pods share power, switches a network.
+
+    ``topology`` is a recorded network (``topologies/`` by name, or PATH.csv): then its aggregation
+    blocks are the pods and its access switches the switches, and ``hosts_per_*`` stay as they are.
+    """
 
     hosts: Count = 2_048
     spares: CountOrNone = 41  # 2 %
     hosts_per_pod: Count = 128
     hosts_per_switch: Count = 32
+    topology: str = ""
 
 
 class JobPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -202,6 +207,11 @@ def load(name: str) -> Scenario:
     return parse(path.read_text(), source=str(path))
 
 
+def named() -> tuple[Scenario, ...]:
+    """Return the scenarios of ``sim/scenarios``, by name."""
+    return tuple(load(path.stem) for path in sorted(FOLDER.glob("*.toml")))
+
+
 def parse(text: str, *, source: str = "the scenario") -> Scenario:
     """Check the text of a scenario. Raises InvalidInput, which names the field."""
     try:
@@ -218,6 +228,12 @@ def checked(scenario: Scenario, *, source: str = "the scenario") -> Scenario:
         raise InvalidInput(
             f"{source}: the layout needs pp x dp_shard = {job.pp * job.dp_shard} hosts and "
             f"fleet.hosts is {fleet.hosts}: make them equal"
+        )
+    even = FleetPart(hosts_per_pod=fleet.hosts_per_pod, hosts_per_switch=fleet.hosts_per_switch)
+    if fleet.topology and even != FleetPart():
+        raise InvalidInput(
+            f"{source}: fleet.topology {fleet.topology!r} says what hangs together: leave out "
+            "fleet.hosts_per_pod and fleet.hosts_per_switch"
         )
     if not scenario.checkpoint.memory_every and not scenario.checkpoint.object_every:
         raise InvalidInput(f"{source}: nothing is ever saved: set checkpoint.object_every")
