@@ -1,5 +1,7 @@
 """``sim``: run the services' own decisions in a simulated fleet, under faults drawn from seeds.
 
+``sim fleet`` is ``fleet_command.py``.
+
 The simulator is imported by the commands that need it: it brings all four services along, and every
 other command would start half a second later.
 """
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from everstep.cli.fleet_command import fleet
 from everstep.cli.options import JsonFlag, help_of, register
 from everstep.cli.output import ERR, OUT, print_json, print_table
 from everstep.core.errors import InvalidInput
@@ -208,4 +211,5 @@ def add_to(app: typer.Typer) -> None:
     register(sim_app, replay)
     register(sim_app, shrink_seed, "shrink")
     register(sim_app, story)
+    register(sim_app, fleet)
     app.add_typer(sim_app)

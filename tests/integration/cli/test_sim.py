@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 from typer.testing import CliRunner
 
+from everstep.cli import fleet_command
 from everstep.cli.app import app
+from everstep.fleet import many as fleet_many
+from everstep.fleet.scenario import FOLDER, load, named
 from everstep.monitor.detectors import sight
 from everstep.sim import many
 
@@ -60,9 +64,90 @@ def test_story_that_fails_says_so(monkeypatch):
     assert "failed" in bad.stdout
 
 
+def test_fleet_is_simulated_over_scenarios_and_seeds_in_processes():
+    """One outcome each, in the order asked for, whatever process it came from."""
+    arguments = ["small", "slow-detection", "--seeds", "2", "--seed", "3", "--days", "0.02"]
+    done = RUNNER.invoke(app, ["sim", "fleet", *arguments, "--processes", "2", "--json"])
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["failed"] == []
+    assert [(one["scenario"], one["seed"]) for one in document["outcomes"]] == [
+        ("small", 3), ("small", 4), ("slow-detection", 3), ("slow-detection", 4),
+    ]  # fmt: skip
+    alone = RUNNER.invoke(app, ["sim", "fleet", "small", "--seed", "4", "--days", "0.02", "--json"])
+    assert json.loads(alone.stdout)["outcomes"] == [document["outcomes"][1]]
+
+
+def test_fleet_report_says_where_the_time_went():
+    """A line for the run, its goodput, and each cause that took any."""
+    done = RUNNER.invoke(app, ["sim", "fleet", "small", "--days", "2"])
+    assert done.exit_code == 0, done.output
+    assert "small: 2 days of 16 hosts and 6 spares, seed 1" in done.stdout
+    for line in ("goodput", "lost_work", "restart", "lost steps"):
+        assert line in done.stdout
+
+
+def test_fleet_seed_that_fails_is_told_with_the_command_that_replays_it(tmp_path):
+    """No restart is allowed; the other scenario's report is still printed, the exit code is 1."""
+    path = tmp_path / "my strict.toml"
+    small = (FOLDER / "small.toml").read_text()
+    path.write_text(small.replace("[job]", "[job]\nrestarts_per_hour_max = 0"))
+    arguments = ["sim", "fleet", str(path), "small", "--seed", "4", "--days", "1"]
+    done = RUNNER.invoke(app, arguments)
+    assert done.exit_code == 1
+    assert f"{path}: seed 4 fails:\n  the job failed: restart_budget" in done.stdout
+    assert f"replay: everstep sim fleet '{path}' --seed 4 --days 1 --trace trace.txt" in done.stdout
+    assert "small: 1 days" in done.stdout
+    document = json.loads(RUNNER.invoke(app, [*arguments, "--json"]).stdout)
+    assert [one["seed"] for one in document["failed"]] == [4]
+    assert [one["scenario"] for one in document["outcomes"]] == ["small"]
+
+
+def test_fleet_replay_command_that_is_told_works(tmp_path, monkeypatch):
+    """Its words are this command's own, and the trace is where it says."""
+    monkeypatch.chdir(tmp_path)
+    scenario = load("small")
+    run = fleet_many.SeedRun(named="small", scenario=scenario, seed=4, days=0.5)
+    bad = fleet_many.SeedResult(run=run, failure="a host has two seats")
+    with monkeypatch.context() as patched:
+        patched.setattr(fleet_many, "run_many", lambda *_, **__: iter([bad]))
+        arguments = ["sim", "fleet", "small", "--seed", "4", "--days", "0.5"]
+        told = RUNNER.invoke(app, arguments).stdout
+    words = shlex.split(told.partition("replay: everstep ")[2].splitlines()[0])
+    assert RUNNER.invoke(app, words).exit_code == 0
+    assert "HostJoined" in (tmp_path / "trace.txt").read_text()
+
+
+def test_fleet_tells_how_far_it_is(monkeypatch):
+    """On standard error, so that the outcome can be read by a program."""
+    monkeypatch.setattr(fleet_command, "QUIET_S", 0.0)
+    done = RUNNER.invoke(app, ["sim", "fleet", "small", "--days", "2", "--json"])
+    assert "of 2 days, about " in done.stderr
+    assert json.loads(done.stdout)["failed"] == []
+
+
+def test_fleet_says_how_much_is_left_only_when_it_takes_a_while():
+    """A quarter is done in 10 s: three more of these are left."""
+    assert fleet_command.how_far(16.0, 64.0, 10.0) == "16 of 64 days, about 30.0 s left"
+    assert fleet_command.how_far(16.0, 64.0, 1.9) == ""
+    assert fleet_command.how_far(0.0, 64.0, 10.0) == ""
+
+
+def test_fleet_scenarios_are_listed_with_what_they_are_about():
+    """All of them, for people and for programs."""
+    names = {one.name for one in named()}
+    listed = json.loads(RUNNER.invoke(app, ["sim", "fleet", "--list", "--json"]).stdout)
+    assert {one["name"] for one in listed} == names
+    shown = RUNNER.invoke(app, ["sim", "fleet", "--list"]).stdout
+    assert all(one["name"] in shown and one["about"] in shown for one in listed)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        (["sim", "fleet", "llama4"], "there is no scenario 'llama4'"),
+        (["sim", "fleet", "--days", "0"], "--days 0: expected more than 0"),
+        (["sim", "fleet", "-n", "2", "--trace", "t"], "--trace is of one seed of one scenario"),
         (["sim", "story", "nope"], "there is no story 'nope': expected one of agent_killed"),
         (["sim", "shrink", "1"], "seed 1 does not fail: there is nothing to shrink"),
     ],
