@@ -107,7 +107,7 @@ def _memory(
     by_step: dict[int, list[_Held]] = {}
     stale: dict[int, str] = {}
     # All hosts tell of the same few steps: what becomes of one is looked up once.
-    usable: dict[tuple[int, int], list[_Held] | None] = {}
+    fates: dict[tuple[int, int], list[_Held] | str] = {}
     world_size = request.world_size
     bad = _bad_copies(distrusted)
     for host in sorted(request.holdings, key=attrgetter("host_id")):
@@ -116,10 +116,11 @@ def _memory(
             if not held.ranks:
                 continue
             written = (held.generation, held.step)
-            if written not in usable:
-                usable[written] = _usable(request, lineage, written, by_step, stale)
-            copies = usable[written]
-            if copies is None:
+            if written not in fates:
+                fates[written] = _fate(request, lineage, written, by_step)
+            copies = fates[written]
+            if isinstance(copies, str):
+                stale[held.step] = copies
                 continue
             sound, step = held, held.step
             if spoilt:
@@ -135,22 +136,18 @@ def _memory(
     return {step: held for step, held in by_step.items() if held}, stale
 
 
-def _usable(
+def _fate(
     request: PlanRestore,
     lineage: Lineage,
     written: tuple[int, int],
     by_step: dict[int, list[_Held]],
-    stale: dict[int, str],
-) -> list[_Held] | None:
-    """Return where copies of a generation's step are gathered; None if they must not be restored.
-
-    What was abandoned is said in ``stale``.
-    """
+) -> list[_Held] | str:
+    """Return where copies of a generation's step are gathered, or how they were abandoned."""
     generation, step = written
     if step > lineage.ceiling(generation):
-        stale[step] = _abandoned(lineage, generation, step)
-        return None
-    return by_step.setdefault(step, []) if generation < request.generation else None
+        return _abandoned(lineage, generation, step)
+    # What this generation or a later one wrote is never restored by it: gathered nowhere.
+    return by_step.setdefault(step, []) if generation < request.generation else []
 
 
 def _bad_copies(distrusted: Sequence[SourceDistrusted]) -> dict[str, dict[int, dict[int, int]]]:
