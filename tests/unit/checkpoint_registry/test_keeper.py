@@ -23,6 +23,14 @@ from everstep.checkpoint_registry.state import Phase
 from everstep.core.errors import Unavailable
 from everstep.core.placement import Layout
 from everstep.eventstore.memory import MemoryStore
+from everstep.memory.slot import (
+    PREAMBLE_BYTES,
+    Entry,
+    Preamble,
+    SlotHeader,
+    TorchFile,
+    header_encoder,
+)
 from everstep.objectstore.memory import MemoryObjects
 from everstep.service.handler import Handler
 
@@ -133,12 +141,19 @@ class World:
         """Return a handler of histories without a cache."""
         return Handler(HISTORIES, self.store, self.ids)
 
-    async def upload(self, step: int, *, bad_rank: int = -1, absent_rank: int = -1) -> None:
+    async def upload(
+        self,
+        step: int,
+        *,
+        bad_rank: int = -1,
+        absent_rank: int = -1,
+        wholes: tuple[int, ...] = (4, 4),
+    ) -> None:
         """Store two ranks' objects and report them; one may differ from what is said."""
         base = report(0, 1, step=step)
         shards = []
         for shard in base.shards:
-            data = f"rank {shard.rank} step {step}".encode()
+            data = slot_of(shard.rank, step, whole=wholes[shard.rank])
             shards.append(said(shard, data))
             stored = b"rotten" if shard.rank == bad_rank else data
             if shard.rank != absent_rank:
@@ -160,6 +175,46 @@ class World:
         return [info.key.rpartition("/")[2] for info in found]
 
 
+def slot_of(rank: int, step: int, *, whole: int = 4) -> bytes:
+    """Return a rank's slot: its half of a vector, as a file of torch's would hold it."""
+    payload = bytes(64)
+    entry = Entry(
+        name="model.w",
+        dtype="float32",
+        shape=(2,),
+        offset=PREAMBLE_BYTES + 16,
+        bytes=8,
+        torch=TorchFile(
+            offset=PREAMBLE_BYTES,
+            bytes=40,
+            path=("model", "w"),
+            whole=(whole,),
+            offsets=(2 * rank,),
+        ),
+        checksum="",
+    )
+    header = header_encoder.encode(
+        SlotHeader(
+            job_id="job",
+            rank=rank,
+            world_size=2,
+            step=step,
+            generation=1,
+            data_state={},
+            entries=(entry,),
+        )
+    )
+    preamble = Preamble(
+        valid=True,
+        step=step,
+        generation=1,
+        payload_bytes=len(payload),
+        header_bytes=len(header),
+        header_checksum=xxhash.xxh3_64_intdigest(header),
+    )
+    return preamble.pack() + payload + header
+
+
 def said(shard: Shard, data: bytes) -> Shard:
     """Return the shard as an agent that uploaded ``data`` reports it."""
     return replace(shard, bytes=len(data), checksum=xxhash.xxh3_128_hexdigest(data))
@@ -171,7 +226,8 @@ def world() -> World:
     return World()
 
 
-WHOLE = ["manifest.json", "rank-00000.shard", "rank-00001.shard"]
+WHOLE = [".metadata", "manifest.json", "rank-00000.shard", "rank-00001.shard"]
+SLOT = slot_of(1, 20)
 DONE = ["shards_stored.v2", "checkpoint_completed.v1"]
 
 
@@ -198,8 +254,8 @@ async def test_half_a_checkpoint_is_left_alone(world):
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        ({"bad_rank": 1}, "expected 14 bytes, got 6"),
-        ({"absent_rank": 1}, "expected 14 bytes, got no object"),
+        ({"bad_rank": 1}, f"expected {len(SLOT)} bytes, got 6"),
+        ({"absent_rank": 1}, f"expected {len(SLOT)} bytes, got no object"),
     ],
 )
 async def test_bad_object_is_refused_by_name_and_nothing_is_completed(world, fault, why):
@@ -218,7 +274,7 @@ async def test_object_with_the_right_size_and_other_bytes_is_refused(world):
     """A flipped bit is found by the checksum."""
     await world.upload(20)
     key = "jobs/job/step-00000020/gen-1/rank-00000.shard"
-    await world.objects.put(key, b"rank 0 step 2?")
+    await world.objects.put(key, SLOT[:-1] + b"?")
     await world.keeper().carry_on()
     *_, last = await world.store.load(checkpoint_stream("job", 1, 20))
     assert last.type == "shards_refused.v1"
@@ -272,10 +328,11 @@ async def test_manifest_goes_before_the_shards(world):
     keeper = world.keeper()
     await keeper.carry_on()
     await keeper.delete(CheckpointId(job_id="job", step=20, generation=1), "dropped")
-    world.objects.calls_left = 1
-    with pytest.raises(KilledError):
-        await world.keeper().carry_on()
-    assert await world.keys(20) == ["rank-00000.shard", "rank-00001.shard"]
+    for calls, left in ((1, [WHOLE[0], *WHOLE[2:]]), (2, WHOLE[2:])):
+        world.objects.calls_left = calls
+        with pytest.raises(KilledError):
+            await world.keeper().carry_on()
+        assert await world.keys(20) == left
 
 
 async def test_checkpoint_deleted_while_it_is_read_back_leaves_no_manifest(world):
@@ -385,3 +442,26 @@ async def test_registry_killed_anywhere_carries_on_from_the_state_alone(arm):
         assert (await world.events(40)) == DONE
         assert (await world.events(50)).count("shards_refused.v1") == 1
     assert worlds > 3
+
+
+async def test_objects_are_described_for_torch_before_the_manifest_says_that_they_are_whole(world):
+    """A manifest beside which torch finds nothing would promise too much."""
+    order: list[str] = []
+    put = world.objects.put
+
+    async def noting(key, data):
+        order.append(key.rpartition("/")[2])
+        await put(key, data)
+
+    world.objects.put = noting
+    await world.upload(20)
+    await world.keeper().carry_on()
+    assert order == [".metadata", "manifest.json"]
+
+
+async def test_checkpoint_that_torch_could_not_read_is_one_of_ours_all_the_same(world, caplog):
+    """Two tensors of one name are a matter of the user's names; the restore does not need them."""
+    await world.upload(20, wholes=(4, 6))
+    await world.keeper().carry_on()
+    assert await world.keys(20) == WHOLE[1:]
+    assert "two tensors have one name" in caplog.text

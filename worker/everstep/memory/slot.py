@@ -4,7 +4,8 @@
 
     0     preamble, 64 bytes: magic, format version, valid flag, step, generation,
           payload bytes, header bytes, xxh3-64 of the header
-    64    payload: tensors, each aligned to 64 bytes
+    64    payload: tensors, each aligned to 64 bytes; in durable slots each within what makes it a
+          file of torch.save (``torch_file``)
     ...   header: msgpack, directly behind the payload
 
 The valid flag is cleared before the first byte changes and set after the last, so a writer that is
@@ -73,6 +74,21 @@ class Preamble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TorchFile:
+    """A tensor's place as a file of ``torch.save``, and as a part of PyTorch's checkpoint.
+
+    ``offset`` counts from the start of the slot file. The tensor is the part at ``offsets`` of one
+    of shape ``whole``; ``path`` leads to it in the nested state dict.
+    """
+
+    offset: int
+    bytes: int
+    path: tuple[str, ...]
+    whole: tuple[int, ...]
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A tensor in the payload; ``offset`` counts from the start of the file."""
 
@@ -81,6 +97,7 @@ class Entry:
     shape: tuple[int, ...]
     offset: int
     bytes: int
+    torch: TorchFile | None = None
     checksum: str  # xxh3-128, hex; the last field, because SlotWriter changes it in place
 
 

@@ -26,22 +26,44 @@ from everstep.memory.slot import (
     Entry,
     Preamble,
     StoredObject,
+    TorchFile,
     checksum_of,
     header_encoder,
 )
+from everstep.memory.torch_file import NO_WRAPPING, Wrapping, wrapping
 
 # Headers are a few hundred bytes a tensor; the room behind the payload is grown when it is short.
 _HEADER_ROOM_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What a tensor is to a checkpoint of PyTorch: the part at ``offsets`` of one shaped ``whole``.
+
+    ``path`` leads to it in the nested state dict.
+    """
+
+    path: tuple[str, ...]
+    whole: tuple[int, ...]
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """A tensor that a slot is to hold."""
+    """A tensor that a slot is to hold; with a ``part``, as a file of ``torch.save``."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     bytes: int
+    part: Part | None = None
+
+    @property
+    def wrapping(self) -> Wrapping:
+        """What lies around its bytes."""
+        if self.part is None:
+            return NO_WRAPPING
+        return wrapping(self.dtype, self.shape, self.bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,18 +81,29 @@ def plan_entries(specs: Sequence[TensorSpec]) -> tuple[tuple[Entry, ...], int]:
     entries: list[Entry] = []
     offset = PREAMBLE_BYTES
     for spec in specs:
+        around = spec.wrapping
+        size = len(around.before) + spec.bytes + len(around.behind)
         entries.append(
             Entry(
                 name=spec.name,
                 dtype=spec.dtype,
                 shape=spec.shape,
-                offset=offset,
+                offset=offset + len(around.before),
                 bytes=spec.bytes,
+                torch=_torch_file(spec.part, offset, size),
                 checksum="0" * CHECKSUM_CHARS,
             )
         )
-        offset += -(-spec.bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        offset += -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
     return tuple(entries), offset - PREAMBLE_BYTES
+
+
+def _torch_file(part: Part | None, offset: int, size: int) -> TorchFile | None:
+    if part is None:
+        return None
+    return TorchFile(
+        offset=offset, bytes=size, path=part.path, whole=part.whole, offsets=part.offsets
+    )
 
 
 class SlotWriter:
@@ -102,8 +135,16 @@ class SlotWriter:
             entry.name: self._view[entry.offset : entry.offset + entry.bytes] for entry in entries
         }
         assert len(self.buffers) == len(entries), "two tensors have the same name"
+        for entry, spec in zip(entries, specs, strict=True):
+            self._wrap(entry, spec.wrapping)
         self._encoded_entries, places = _encode_entries(entries)
         self._checksum_places = list(zip(self.buffers.values(), places, strict=True))
+
+    def _wrap(self, entry: Entry, around: Wrapping) -> None:
+        """Write what lies around a tensor's bytes; they never change it."""
+        end = entry.offset + entry.bytes
+        self._view[entry.offset - len(around.before) : entry.offset] = around.before
+        self._view[end : end + len(around.behind)] = around.behind
 
     def begin(self) -> None:
         """Take the valid flag away: from here on the old snapshot is gone."""

@@ -9,12 +9,14 @@ lowest rank counts.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.optim import Optimizer
 
 
@@ -22,6 +24,19 @@ def local_part(tensor: Tensor) -> Tensor:
     """Return this rank's part of a DTensor, or the tensor itself."""
     # The attribute, because to_local() records a view in autograd and costs twenty times as much.
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001 - as the comment says
+
+
+def offsets_of(tensor: Tensor) -> tuple[int, ...]:
+    """Return where this rank's part of a DTensor begins in the whole; zeros for other tensors."""
+    if not isinstance(tensor, DTensor):
+        return (0,) * tensor.dim()
+    return _offsets(tensor.shape, tensor.device_mesh, tensor.placements)
+
+
+@lru_cache(maxsize=1024)  # moments are laid out as their parameters are
+def _offsets(shape: torch.Size, mesh: DeviceMesh, placements: tuple[Any, ...]) -> tuple[int, ...]:
+    _, offsets = compute_local_shape_and_global_offset(shape, mesh, placements)
+    return tuple(offsets)
 
 
 class Gradients:

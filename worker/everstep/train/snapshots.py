@@ -11,7 +11,8 @@ to their place in them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,10 +24,11 @@ from everstep.memory.control import NO_STEP, Control
 from everstep.memory.layout import SLOT_COUNT, control_path, durable_path, slot_path
 from everstep.memory.reader import SlotReader
 from everstep.memory.slot import Entry, checksum_of, invalidate, read_preamble
-from everstep.memory.writer import Owner, SlotWriter, TensorSpec
+from everstep.memory.torch_file import is_known
+from everstep.memory.writer import Owner, Part, SlotWriter, TensorSpec
 from everstep.train import tree
 from everstep.train.endings import RestoreFailedError, StateMismatchError
-from everstep.train.gradients import local_part
+from everstep.train.gradients import local_part, offsets_of
 from everstep.train.state import NamedTensors, TrackedState
 
 _DURABLE: Final = SLOT_COUNT  # index behind the memory slots
@@ -98,8 +100,13 @@ class Snapshots:
         wanted = (self._state.signature(), [(name, tensor.shape) for name, tensor in moving])
         if wanted == self._planned:
             return
-        fixed = [(name, local_part(tensor)) for name, tensor in self._state.tensors()]
+        whole = self._state.tensors()
+        fixed = [(name, local_part(tensor)) for name, tensor in whole]
         specs = [_spec(name, tensor) for name, tensor in [*fixed, *moving]]
+        # What a rank has for itself (random states) is no part of a checkpoint of PyTorch.
+        paths = self._state.paths()
+        parts = [_as_part(spec, tensor, paths) for spec, (_, tensor) in zip(specs, whole)]  # noqa: B905 - the moving ones stay as they are
+        durable_specs = [*parts, *specs[len(parts) :]]
         self._close()
         for index in (*range(SLOT_COUNT), _DURABLE):
             path = (
@@ -107,7 +114,8 @@ class Snapshots:
                 if index == _DURABLE
                 else slot_path(self._directory, index)
             )
-            writer = SlotWriter(path, self._owner, specs)
+            durable = index == _DURABLE
+            writer = SlotWriter(path, self._owner, durable_specs if durable else specs)
             self._targets[index] = _Target(
                 writer=writer,
                 places=[_place(writer, name, tensor) for name, tensor in [*fixed, *moving]],
@@ -212,6 +220,13 @@ def _spec(name: str, tensor: Tensor) -> TensorSpec:
         shape=tuple(tensor.shape),
         bytes=tensor.numel() * tensor.element_size(),
     )
+
+
+def _as_part(spec: TensorSpec, tensor: Tensor, paths: Mapping[str, tuple[str, ...]]) -> TensorSpec:
+    if not is_known(spec.dtype) or not spec.bytes:
+        return spec  # nothing of it, or nothing that torch.save could have written so
+    part = Part(path=paths[spec.name], whole=tuple(tensor.shape), offsets=offsets_of(tensor))
+    return replace(spec, part=part)
 
 
 def _place(writer: SlotWriter, name: str, like: Tensor) -> Tensor:

@@ -78,6 +78,19 @@ class TrackedState:
                         found.append((f"{name}.state.{parameter_name}.{key}", value))
         return found
 
+    def paths(self) -> dict[str, tuple[str, ...]]:
+        """Return, for each name of ``tensors``, where PyTorch's own nested state dict has it."""
+        found: dict[str, tuple[str, ...]] = {name: (name,) for name in self._tensors}
+        for name, module in self._modules.items():
+            keys = (key.removeprefix(f"{name}.") for key, _ in module_tensors(name, module))
+            found |= {f"{name}.{key}": (name, key) for key in keys}
+        for name, optimizer in self.optimizers.items():
+            for parameter, parameter_name in self._parameter_names[name]:
+                for key in optimizer.state.get(parameter, {}):
+                    path = (name, "state", parameter_name, key)
+                    found[".".join(path)] = path
+        return found
+
     def values(self) -> Iterator[Tensor]:
         """Yield what ``tensors`` lists, in its order, as it is now: an optimizer may replace it."""
         for _, tensor in self._model_tensors:

@@ -4,9 +4,10 @@ What is to be done follows from the stored state alone, so a registry that is ki
 on from there, and two that work at once do the same harmless work twice:
 
 1. every rank has reported -> read each object back; a bad one is refused by name;
-2. all are good -> write the manifest (always the same bytes), then ``CheckpointCompleted``;
+2. all are good -> write PyTorch's ``.metadata``, then the manifest (always the same bytes), then
+   ``CheckpointCompleted``;
 3. completed -> ``CheckpointDeleted`` for what retention gives up: no plan takes it from then on;
-4. deleted -> remove the manifest, then the shards, then ``CheckpointPurged``.
+4. deleted -> remove the manifest and ``.metadata``, then the shards, then ``CheckpointPurged``.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ from everstep.checkpoint_registry.events import CheckpointEvent, HistoryEvent, S
 from everstep.checkpoint_registry.manifest import manifest_key, manifest_of, prefix_of
 from everstep.checkpoint_registry.retention import removals
 from everstep.checkpoint_registry.state import Checkpoint, History, Phase
-from everstep.core.errors import NotFoundError, Unavailable
+from everstep.checkpoint_registry.torch_parts import HeaderCatcher, parts_of
+from everstep.core.errors import InvalidInput, NotFoundError, Unavailable
 from everstep.core.ports import ObjectStore
 from everstep.core.system import Clock
+from everstep.objectstore.torch_checkpoint import METADATA_NAME, Part, metadata_of
 from everstep.service.handler import Handler
 
 CHUNK_BYTES: Final = 4 << 20  # large enough to be few requests, and 4 at once stay in the caches
@@ -66,8 +69,8 @@ class CheckpointKeeper:
         self._reads = asyncio.Semaphore(READS_MAX)
         self._deletes = asyncio.Semaphore(DELETES_MAX)
         # What was read back and found good of checkpoints that are not complete yet, so that one
-        # bad shard does not make all others be read again.
-        self._good: dict[CheckpointId, set[Shard]] = {}
+        # bad shard does not make all others be read again; and what tensors lie in it.
+        self._good: dict[CheckpointId, dict[Shard, tuple[Part, ...]]] = {}
         self._to_thin: set[str] = set()  # jobs with a new complete checkpoint
         self._started = False  # at start, every job is looked at once
         self._troubles: dict[CheckpointId, str] = {}  # to log each once
@@ -149,16 +152,16 @@ class CheckpointKeeper:
         self, which: CheckpointId, shards: Sequence[Shard]
     ) -> list[tuple[Shard, str]]:
         """Return what is bad, with the reason. Raises Unavailable; what was good is remembered."""
-        good = self._good.setdefault(which, set())
+        good = self._good.setdefault(which, {})
         faults: list[tuple[Shard, str]] = []
 
         async def check(shard: Shard) -> None:
             async with self._reads:
-                fault = await self._fault(shard)
-            if fault:
-                faults.append((shard, fault))
+                read = await self._read(shard)
+            if isinstance(read, str):
+                faults.append((shard, read))
             else:
-                good.add(shard)
+                good[shard] = read
 
         outage: Unavailable | None = None
         try:
@@ -175,6 +178,7 @@ class CheckpointKeeper:
     async def _complete(self, which: CheckpointId, checkpoint: Checkpoint) -> None:
         history = await self._histories.state(history_stream(which.job_id))
         key = manifest_key(which.job_id, which.step, which.generation)
+        await self._describe_for_torch(which, checkpoint.sorted_shards)
         await self._objects.put(key, manifest_of(checkpoint, history.layout))
         done = await self._checkpoints.handle(
             CompleteCheckpoint(
@@ -187,11 +191,28 @@ class CheckpointKeeper:
             )
         )
         if done.state.phase in (Phase.DELETED, Phase.PURGED):
-            await self._objects.delete(key)  # deleted while it was read back: leave no manifest
+            await self._unmake(which)  # deleted while it was read back: leave no manifest
         if done.events:
             _log.info("%s is complete", which)
         self._good.pop(which, None)
         self._to_thin.add(which.job_id)
+
+    async def _describe_for_torch(self, which: CheckpointId, shards: Sequence[Shard]) -> None:
+        """Make the folder a checkpoint that ``torch.distributed.checkpoint`` loads by itself.
+
+        Not being one does not make it less of a checkpoint of ours.
+        """
+        good = self._good.get(which, {})
+        parts = [part for shard in shards for part in good.get(shard, ())]
+        if not parts:
+            return
+        try:
+            data = metadata_of(parts)
+        except InvalidInput as error:
+            _log.warning("%s is not readable by PyTorch alone: %s", which, error)
+            return
+        prefix = prefix_of(which.job_id, which.step, which.generation)
+        await self._objects.put(prefix + METADATA_NAME, data)
 
     async def _refuse(self, which: CheckpointId, shard: Shard, fault: str) -> None:
         _log.warning("%s: %s is bad: %s", which, shard.uri, fault)
@@ -207,12 +228,13 @@ class CheckpointKeeper:
             )
         )
 
-    async def _fault(self, shard: Shard) -> str:
-        """Read an object back; say what is wrong with it, "" for nothing. Raises Unavailable."""
-        digest, size = xxhash.xxh3_128(), 0
+    async def _read(self, shard: Shard) -> str | tuple[Part, ...]:
+        """Read an object back; say what is wrong with it, or what it holds. Raises Unavailable."""
+        digest, size, catcher = xxhash.xxh3_128(), 0, HeaderCatcher()
         try:
             async for chunk in self._objects.chunks(shard.uri, chunk_bytes=CHUNK_BYTES):
                 digest.update(chunk)
+                catcher.take(chunk)
                 size += len(chunk)
         except NotFoundError:
             return f"expected {shard.bytes} bytes, got no object"
@@ -220,10 +242,11 @@ class CheckpointKeeper:
             return f"expected {shard.bytes} bytes, got {size}"
         if digest.hexdigest() != shard.checksum:
             return f"expected xxh3-128 {shard.checksum}, got {digest.hexdigest()}"
-        return ""
+        header = catcher.header(shard.uri)
+        return parts_of(header, shard.uri.rpartition("/")[2]) if header is not None else ()
 
     async def _purge(self, which: CheckpointId) -> None:
-        await self._objects.delete(manifest_key(which.job_id, which.step, which.generation))
+        await self._unmake(which)
         prefix = prefix_of(which.job_id, which.step, which.generation)
         left = await self._objects.list(prefix)
         await asyncio.gather(*(self._remove(found.key) for found in left))
@@ -234,6 +257,13 @@ class CheckpointKeeper:
                 generation=which.generation,
                 at_ms=self._clock.now_ms(),
             )
+        )
+
+    async def _unmake(self, which: CheckpointId) -> None:
+        """Remove what says that the objects are a checkpoint: to us, then to torch."""
+        await self._objects.delete(manifest_key(which.job_id, which.step, which.generation))
+        await self._objects.delete(
+            prefix_of(which.job_id, which.step, which.generation) + METADATA_NAME
         )
 
     async def _remove(self, key: str) -> None:
