@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from everstep.cli.history_command import export
 from everstep.cli.live import shortage
 from everstep.cli.options import JobId, JsonFlag, register, register_listing, session_of
 from everstep.cli.output import (
@@ -158,7 +159,7 @@ def restart(
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     register_listing(jobs_app, jobs)
-    for command in (show, stop, pause, resume, restart, checkpoint):
+    for command in (show, stop, pause, resume, restart, checkpoint, export):
         register(jobs_app, command)
     app.add_typer(jobs_app)
 

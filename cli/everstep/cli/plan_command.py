@@ -15,12 +15,14 @@ from typing import Annotated, Any, Final
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from everstep.cli.options import JsonFlag, help_of
+from everstep.cli.history_command import counterfactual, refuse_options
+from everstep.cli.options import JsonFlag, help_of, session_of
 from everstep.cli.output import ERR, OUT, print_json, print_table
 from everstep.core.errors import InvalidInput, NotFoundError
 from everstep.planner import monte_carlo
 from everstep.planner.inputs import PARAMETERS, PRESETS, Inputs, as_text, changed, option
 from everstep.planner.plan import Plan, SpareChoice, make_plan, spare_choices
+from everstep.planner.quantities import SHARE
 from everstep.planner.summary import Simulated, Table, plan_json, sweep_json, sweep_table, tables
 from everstep.planner.sweep import Axis, Sweep, parse_axes, run_sweep
 
@@ -28,6 +30,7 @@ RUNS_MIN: Final = 2  # one run has no confidence interval
 RUNS_MAX: Final = 100_000
 FOLDER: Final = Path("everstep-plan")
 PRESET: Final = "mission"
+REPLAY_OPTIONS: Final = ("spares", "straggler_threshold", "no_spare")  # of --from-history alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +45,21 @@ class Request:
 
 
 def plan(
+    context: typer.Context,
     *,
+    from_history: str | None = None,
     preset: str = PRESET,
     simulate: int = 0,
     seed: int = 0,
     sweep: list[str] | None = None,
     out: Path | None = None,
     as_json: bool = False,
-    **given: float | None,
+    **given: Any,
 ) -> None:
     """Plan a run: when to save, how many spares to have.
 
-    Says what failures will cost it, by cause, and which choices cost least.
+    Says what failures will cost it, by cause, and which choices cost least. With --from-history:
+    what another policy would have saved of a run that was.
 
     Quantities take units: 5s, 2m, 3h, 64d; 400e9, 400B, 15T; 500GB/s; 0.4 or 40%.
 
@@ -63,9 +69,22 @@ def plan(
       everstep plan --params 70B --tokens 2T --chips 1024 --chip-mtbf 50000h --json
       everstep plan --sweep restart=30s..600s --out restart-times
       everstep plan --sweep chips=1024..65536 --sweep restart=30s,60s,120s
+      everstep plan --from-history demo-4f21ac --restart 30s --spares 4
+      everstep plan --from-history demo-4f21ac.history.json --sweep interval=10s..10m
     """
+    if from_history is not None:
+        asked = {**given, "preset": preset != PRESET, "simulate": simulate, "out": out}
+        try:
+            axes = parse_axes(sweep or ())
+            refuse_options(asked, axes)
+        except InvalidInput as error:
+            raise typer.BadParameter(str(error)) from error
+        session = session_of(context)
+        counterfactual(session, from_history, given, axes=axes, seed=seed, as_json=as_json)
+        return
     request = Request(preset=preset, runs=simulate, seed=seed, out=out, as_json=as_json)
     try:
+        _refuse_replay_options(given)
         _run(request, changed(PRESETS[preset], given), parse_axes(sweep or ()))
     except InvalidInput as error:
         raise typer.BadParameter(str(error)) from error
@@ -103,6 +122,17 @@ def _run(request: Request, inputs: Inputs, axes: Sequence[Axis]) -> None:
         _print(table)
     if files:
         OUT.print(f"written: {', '.join(str(file) for file in files)}", markup=False)
+
+
+def _refuse_replay_options(given: dict[str, Any]) -> None:
+    """Take out of the options those of a replay, and refuse them."""
+    values = {name: given.pop(name) for name in REPLAY_OPTIONS}
+    strange = [option(name) for name, value in values.items() if value is not None]
+    if strange:
+        raise InvalidInput(
+            f"{', '.join(strange)} needs --from-history JOB|FILE: it says what to do about the "
+            "failures of a run that was"
+        )
 
 
 def _simulate(plan_: Plan, request: Request, bar: Progress) -> tuple[Simulated, ...]:
@@ -190,33 +220,61 @@ def _task(bar: Progress, name: str) -> monte_carlo.Progress:
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with a declared option for each keyword and input."""
     declared: dict[str, tuple[Any, Any]] = {
+        "from_history": (
+            _option(str | None, "--from-history", _HISTORY_HELP, metavar="JOB|FILE"), None,
+        ),
         "preset": (
             _option(str, "--preset", f"Other inputs: {', '.join(PRESETS)}.", _preset),
             PRESET,
         ),
         **{name: (_input(name), None) for name in PARAMETERS},
+        "spares": (_option(int | None, "--spares", _SPARES_HELP, _count, "NUMBER"), None),
+        "straggler_threshold": (
+            _option(float | None, "--straggler-threshold", _STRAGGLER_HELP, _share, "SHARE"), None,
+        ),
+        "no_spare": (
+            _option(str | None, "--no-spare", _NO_SPARE_HELP, _no_spare, "wait|elastic"), None,
+        ),
         "simulate": (_option(int, "--simulate", "Simulate so many whole runs.", _runs), 0),
         "seed": (_option(int, "--seed", "Of the simulated runs."), 0),
         "sweep": (_option(list[str] | None, "--sweep", _SWEEP_HELP, metavar="INPUT=A..B"), None),
         "out": (_option(Path | None, "--out", _OUT_HELP, metavar="FOLDER"), None),
         "as_json": (JsonFlag, False),
-    }
+    }  # fmt: skip
 
-    def declared_command(**values: Any) -> None:
-        command(**values)
+    def declared_command(context: typer.Context, **values: Any) -> None:
+        command(context, **values)
 
     declared_command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for typer
         [
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
-            )
-            for name, (annotation, default) in declared.items()
+                "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+            ),
+            *(
+                inspect.Parameter(
+                    name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+                )
+                for name, (annotation, default) in declared.items()
+            ),
         ]
     )
     return declared_command
 
 
 _SWEEP_HELP: Final = "Plan over a range of an input (A..B, A..B:COUNT or A,B,C); twice for a pair."
+_HISTORY_HELP: Final = (
+    "Replay a run's failures instead: its id, or a file of `everstep jobs export` or "
+    "`everstep events -n 0 --json`. --interval, --restart, --detection, --repair and the next "
+    "three then say what is done about them; what is not given stays as it was."
+)
+_SPARES_HELP: Final = "With --from-history: hosts that stand by at the begin."
+_STRAGGLER_HELP: Final = (
+    "With --from-history: a spell that slows steps by so much or more ends in a restart on a spare."
+)
+_NO_SPARE_HELP: Final = (
+    "With --from-history: what is done without a spare: wait for a host, or go on with fewer "
+    "replicas."
+)
 _OUT_HELP: Final = f"Where PNG plots and report.html go; with --sweep {FOLDER}/ if not given."
 
 
@@ -244,6 +302,25 @@ def _option(
     metavar: str | None = None,
 ) -> Any:
     return Annotated[kind, typer.Option(name, help=text, parser=parser, metavar=metavar)]
+
+
+def _share(text: str) -> float:
+    try:
+        return SHARE.parse(text)
+    except InvalidInput as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise typer.BadParameter(f"{text!r} is no number of hosts: write for example 4")
+    return int(text)
+
+
+def _no_spare(text: str) -> str:
+    if text not in ("wait", "elastic"):
+        raise typer.BadParameter(f"{text!r} is not known: one of wait, elastic")
+    return text
 
 
 def _preset(name: str) -> str:

@@ -161,6 +161,8 @@ def checked(history: History) -> History:
         raise InvalidInput(
             f"{where} is too short: fewer than {TRAINED_STEPS_MIN} steps; let the run go on first"
         )
+    if not history.hosts:
+        raise InvalidInput(f"{where} is too short: the job has not been given any hosts yet")
     if not history.unplanned and not history.spells:
         raise InvalidInput(
             f"{where} has no failures and no slow spells: there is nothing that another policy "

@@ -49,11 +49,13 @@ def document_of(
         exported_at_ms: now [ms since epoch].
     """
     rows = [[round(point[name], 3) for name in COLUMNS] for point in points]
+    secret = {"env"}  # a job's variables may hold passwords, and no replay needs them
+    spec = {name: value for name, value in job["spec"].items() if name not in secret}
     return {
         "format": FORMAT,
         "version": VERSION,
         "exported_at_ms": exported_at_ms,
-        "job": job,
+        "job": {**job, "spec": spec},
         "incidents": list(incidents),
         "goodput": goodput,
         "metrics": {"columns": list(COLUMNS), "rows": rows},
@@ -107,6 +109,11 @@ class _Reader:
             if not one["job_id"] and self._submitted_ms <= int(one["failed_at_ms"]) <= self._end_ms
             for host in one["hosts"]
         ]
+        self._completed = [
+            (one["generation"], one["step"], int(one["completed_at_ms"]))
+            for one in document["checkpoints"]
+            if one["completed_at_ms"] is not None
+        ]
         self._hosts = {host["host_id"]: host for host in document["hosts"]}
         columns = document["metrics"]["columns"]
         order = [columns.index(name) for name in COLUMNS]
@@ -142,6 +149,7 @@ class _Reader:
             spells=spells,
             slow_ms=slow_ms,
             measured=self._measured,
+            completed=self._completed,
             done_at_ms=lambda generation, step: self._done.get((generation, step)),
             notes=[
                 "when a lost host was back is taken from its newest start, as the inventory has it"
