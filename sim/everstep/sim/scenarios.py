@@ -388,7 +388,7 @@ def play(name: str, *, seed: int = 1, conditions: Conditions | None = None) -> S
     async def scene() -> Stage:
         stage = Stage(seed, fleet=Fleet(pods=2, hosts_per_pod=3), conditions=conditions)
         await SCENARIOS[name](stage)
-        wrong = stage.wrong()
+        wrong = await stage.wrong()
         assert not wrong, wrong
         return stage
 

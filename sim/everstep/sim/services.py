@@ -20,7 +20,7 @@ from everstep.controller.wiring import CODECS as CONTROLLER_CODECS
 from everstep.controller.wiring import NAME as CONTROLLER
 from everstep.controller.wiring import make_runner, wire_controller
 from everstep.core.errors import EverstepError
-from everstep.core.ports import EventStore, ObjectStore
+from everstep.core.ports import EventStore, ObjectStore, Projection
 from everstep.core.system import Clock
 from everstep.eventstore.codec import EventCodec
 from everstep.eventstore.memory import MemoryStore
@@ -30,8 +30,9 @@ from everstep.host_inventory.state import Fleet
 from everstep.host_inventory.wiring import CODECS as INVENTORY_CODECS
 from everstep.host_inventory.wiring import NAME as INVENTORY
 from everstep.host_inventory.wiring import make_keeper, wire_inventory
+from everstep.monitor import queries
 from everstep.monitor.codec import AGGREGATE as WATCHES
-from everstep.monitor.measurements import Rollup
+from everstep.monitor.measurements import FLUSH_S, Rollup, flush
 from everstep.monitor.state import Watch
 from everstep.monitor.wiring import CODECS as MONITOR_CODECS
 from everstep.monitor.wiring import NAME as MONITOR
@@ -41,6 +42,7 @@ from everstep.service.shell import Shell
 from everstep.sim.network import Endpoint, Network
 from everstep.sim.process import Database, Handle, Process
 from everstep.sim.seeds import SeededIds, Seeds
+from everstep.sim.tables import Tables
 
 SERVICES: Final = (CONTROLLER, MONITOR, REGISTRY, INVENTORY)
 WATCH_PREFIX: Final = "watch-"
@@ -57,18 +59,19 @@ OnDrop = Callable[[str], Coroutine[Any, Any, None]]
 
 @dataclass(slots=True, kw_only=True)
 class Backing:
-    """What outlives the services' processes: databases, the object store, kept measurements."""
+    """What outlives the services' processes: databases with read tables, the object store."""
 
     clock: Clock
     objects: ObjectStore
     databases: dict[str, Database] = field(default_factory=dict)
     catalog: MemoryCatalog = field(default_factory=MemoryCatalog)
-    newest_steps: dict[str, int] = field(default_factory=dict)
+    tables: Tables = field(default_factory=Tables)
 
     def __post_init__(self) -> None:
+        projections: dict[str, Projection] = {REGISTRY: self.catalog, MONITOR: self.tables}
         for name in SERVICES:
-            projections = [self.catalog] if name == REGISTRY else []
-            self.databases[name] = Database(MemoryStore(clock=self.clock, projections=projections))
+            mine = [projections[name]] if name in projections else []
+            self.databases[name] = Database(MemoryStore(clock=self.clock, projections=mine))
 
 
 class Service:
@@ -161,19 +164,15 @@ async def _controller(shell: Shell, endpoint: Endpoint, backing: Backing) -> Non
 async def _monitor(shell: Shell, endpoint: Endpoint, backing: Backing) -> OnDrop:
     watcher = make_watcher(shell, lambda: endpoint.connected)
     rollup = Rollup()
-    watched = {}
-    for stream in await shell.store.streams(prefix=WATCH_PREFIX):
-        watch: Watch = await fold(shell.store, WATCHES, stream)
-        if watch.job_id and not watch.over:
-            watched[watch.job_id] = backing.newest_steps.get(watch.job_id, 0)
+    # A look into the store first: a database that is away is away for its tables too.
+    await shell.store.streams(prefix=WATCH_PREFIX)
+    watched = await queries.watched_jobs(backing.tables.connection)
     await wire_monitor(shell, watcher, rollup, watched)
 
     async def keep_measurements() -> None:
         while True:
-            await asyncio.sleep(0.5)
-            for row in rollup.take():
-                job_id, step = row["job_id"], row["step"]
-                backing.newest_steps[job_id] = max(step, backing.newest_steps.get(job_id, 0))
+            await asyncio.sleep(FLUSH_S)
+            await flush(rollup, lambda: backing.tables.writing(backing.databases[MONITOR]))
 
     shell.spawn("measurements", keep_measurements)
     return watcher.dropped

@@ -13,6 +13,7 @@ from everstep.core.ports import StoredEvent
 from everstep.core.spec import JobSpec, parse_spec
 from everstep.monitor.events import IncidentOpened
 from everstep.service.commands import send_command
+from everstep.sim.books import Books
 from everstep.sim.invariants import Invariants
 from everstep.sim.network import Conditions
 from everstep.sim.services import CODECS
@@ -38,6 +39,7 @@ class Stage:
     ) -> None:
         self.world = World(seed, fleet=fleet, conditions=conditions)
         self.invariants = Invariants(self.world)
+        self.books = Books(self.world)
 
     async def up(self) -> None:
         """Start everything, and wait until the monitor judges."""
@@ -139,9 +141,9 @@ class Stage:
         known = self.invariants.jobs.values()
         return len(known) == jobs and all(job.phase in TERMINAL for job in known)
 
-    def wrong(self) -> list[str]:
+    async def wrong(self) -> list[str]:
         """Return what does not hold, now that all should be well."""
-        return self.invariants.at_end()
+        return [*self.invariants.at_end(), *await self.books.at_end()]
 
     async def incidents(self, job_id: str) -> list[IncidentOpened]:
         """Return the job's incidents so far."""

@@ -82,7 +82,7 @@ async def _run(plan: Plan) -> Outcome:
     await stage.finish(plan.jobs)
     return Outcome(
         plan=plan,
-        wrong=(*failed, *stage.wrong()),
+        wrong=(*failed, *await stage.wrong()),
         digest=world.trace.digest,
         trace=tuple(world.trace.lines),
         virtual_s=world.now_ms / 1e3,

@@ -6,6 +6,7 @@ knows the one history that counts: the newest generation's, behind the step that
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from everstep.sim.training import Training
@@ -19,12 +20,25 @@ if TYPE_CHECKING:
 STRAY_S: Final = 15.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A step that was made; ``took_ms`` is from the one before it, or from when all had loaded."""
+
+    generation: int
+    state: str
+    took_ms: int
+    first: bool  # of its generation
+
+
 class Truth:
     """The history of every job, and what breaks its rules (into ``World.failures``)."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._histories: dict[str, dict[int, str]] = {}  # job -> step -> state
+        self.histories: dict[str, dict[int, Made]] = {}  # job -> step -> how it was made
+        self.lost: dict[str, list[tuple[int, Made]]] = {}  # job -> steps that are done again
+        self.strayed: set[str] = set()  # jobs of which an older generation stepped on
+        self._moved_ms: dict[tuple[str, int], int] = {}  # job, generation -> its newest step
         self._newest: dict[str, int] = {}
 
     def _fail(self, training: Training, text: str) -> None:
@@ -40,20 +54,31 @@ class Truth:
         if training.generation < self._newest.get(training.job_id, 0):
             self._fail(training, f"began after {self._newest[training.job_id]}")
         self._newest[training.job_id] = training.generation
-        history = self._histories.setdefault(training.job_id, {})
-        wanted = history.get(training.step) if training.step else "fresh"
+        history = self.histories.setdefault(training.job_id, {})
+        before = history.get(training.step)
+        wanted = "fresh" if not training.step else before and before.state
         if states[0] != wanted:
             self._fail(training, f"began at step {training.step} with a state of another history")
+        lost = self.lost.setdefault(training.job_id, [])
         for step in [step for step in history if step > training.step]:
-            del history[step]
+            lost.append((step, history.pop(step)))
+        self._moved_ms[training.job_id, training.generation] = self._world.now_ms
 
     def committed(self, training: Training) -> None:
         """A step is done: only the newest generation may."""
         newest = self._newest[training.job_id]
         if training.generation != newest:
+            self.strayed.add(training.job_id)
             self._check_stray(training, newest)
             return
-        self._histories[training.job_id][training.step] = training.state
+        key = (training.job_id, training.generation)
+        self.histories[training.job_id][training.step] = Made(
+            generation=training.generation,
+            state=training.state,
+            took_ms=self._world.now_ms - self._moved_ms[key],
+            first=training.step == max(training.restore_step, 0) + 1,
+        )
+        self._moved_ms[key] = self._world.now_ms
 
     def _check_stray(self, training: Training, newest: int) -> None:
         """An older generation may step on only where nobody can tell it to stop.
@@ -94,10 +119,11 @@ class Truth:
         )
 
     def _common_steps(self, training: Training, runs: list[HostRun]) -> set[int]:
-        history = self._histories[training.job_id]
+        history = self.histories[training.job_id]
         found: dict[int, set[int]] = {rank: set() for rank in range(training.world_size)}
         for run in runs:
             for copy, _ in run.host.memory.held(training.job_id):
-                if history.get(copy.step) == copy.state:
+                made = history.get(copy.step)
+                if made is not None and made.state == copy.state:
                     found[copy.rank].add(copy.step)
         return set.intersection(*found.values())

@@ -1,0 +1,134 @@
+"""Holds the monitor's goodput ledger against what really happened.
+
+The answer is the API's own (``monitor.queries.ledger`` on the read tables); the truth is the
+world's. Useful time must be that of the steps in the history that counts, to the millisecond: the
+ledger cuts time at the same moments at which the model's steps end. Two things may differ:
+
+* A step that the monitor was never told of. Metrics travel without a receipt, and what a killed
+  monitor had not written is gone; such a step may be missing from the useful time.
+* Clocks of hosts that are wrong: steps are dated by them, marks by the services' clocks. A world
+  with such hosts is held to the sum alone.
+
+And one thing that should not, yet does: the steps of a stray (an older generation that stepped on)
+are laid over the time of the generation that replaced it. Such a job is held to the sum alone too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import select
+
+from everstep.core.ports import StoredEvent
+from everstep.monitor import queries
+from everstep.monitor.codec import CODEC
+from everstep.monitor.events import IncidentRecovered
+from everstep.monitor.ledger import Cause, Ledger
+from everstep.monitor.projections import STEP_METRICS
+from everstep.monitor.wiring import NAME as MONITOR
+from everstep.sim.truth import Made
+from everstep.sim.world import World
+
+# Beside a step that was not told of, the next one may be taken for the first of its generation: it
+# counts with the usual time then, and steps vary by this much.
+STEP_SPREAD: Final = 0.1
+
+
+class Books:
+    """Looks into one world's ledgers; ``broken`` names what does not hold."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.broken: list[str] = []
+        world.backing.databases[MONITOR].on_append.append(self._appended)
+
+    async def at_end(self) -> list[str]:
+        """Return what is wrong with the ledgers of jobs that have ended."""
+        for job_id in sorted(self._world.truth.histories):
+            ledger = await self._sums(job_id)
+            if job_id not in self._world.truth.strayed and self._clocks_are_right():
+                await self._check_useful(job_id, ledger)
+                await self._check_lost(job_id, ledger)
+        return self.broken
+
+    def _clocks_are_right(self) -> bool:
+        return all(host.skew_ms == 0 for host in self._world.hosts.values())
+
+    def _fail(self, job_id: str, text: str) -> None:
+        self.broken.append(f"{self._world.now_ms} ms: the ledger of {job_id} {text}")
+
+    def _appended(self, events: Sequence[StoredEvent]) -> None:
+        """Look after every recovery, too."""
+        for event in events:
+            fact = CODEC.decode(event.type, event.data)
+            if isinstance(fact, IncidentRecovered) and fact.job_id:
+                self._world.physics(self._look(fact.job_id))
+
+    async def _look(self, job_id: str) -> None:
+        await self._sums(job_id)
+
+    async def _sums(self, job_id: str) -> Ledger:
+        """Return a job's ledger, whose causes sum to its wall time; none is negative."""
+        world = self._world
+        ledger = await queries.ledger(world.backing.tables.connection, job_id, world.clock.now_ms())
+        assert ledger is not None, f"{job_id} trained and the monitor has no mark of it"
+        total_ms = sum(ledger.causes.values())
+        if total_ms != ledger.wall_ms:
+            self._fail(job_id, f"sums to {total_ms} ms and {ledger.wall_ms} ms have passed")
+        below = sorted(cause for cause, ms in ledger.causes.items() if ms < 0)
+        if below:
+            self._fail(job_id, f"has causes below 0: {', '.join(below)}")
+        return ledger
+
+    async def _check_useful(self, job_id: str, ledger: Ledger) -> None:
+        """Useful is what the steps in the history took, unless some were never told of."""
+        history = self._world.truth.histories[job_id]
+        told = await self._told(job_id)
+        expected_ms = sum(self._counts_ms(made) for made in history.values())
+        missing = [made for step, made in history.items() if (made.generation, step) not in told]
+        spread_ms = round(len(missing) * STEP_SPREAD * self._step_ms)
+        low_ms = expected_ms - sum(self._counts_ms(made) for made in missing) - spread_ms
+        useful_ms = ledger.causes[Cause.USEFUL]
+        if not low_ms <= useful_ms <= expected_ms + spread_ms:
+            self._fail(
+                job_id,
+                f"has {useful_ms} ms of useful time; its {len(history)} steps took {expected_ms} "
+                f"ms, of which {expected_ms - low_ms} ms were not told of",
+            )
+
+    async def _check_lost(self, job_id: str, ledger: Ledger) -> None:
+        """Lost work holds what the steps took that are done again; no incident has lost more."""
+        truth = self._world.truth
+        told = await self._told(job_id)
+        lost = [made for step, made in truth.lost[job_id] if (made.generation, step) in told]
+        lost_ms = sum(self._counts_ms(made) for made in lost)
+        if ledger.causes[Cause.LOST_WORK] < lost_ms:
+            self._fail(
+                job_id,
+                f"has {ledger.causes[Cause.LOST_WORK]} ms of lost work; the {len(lost)} steps that "
+                f"were done again took {lost_ms} ms",
+            )
+        for incident in await queries.incidents(self._world.backing.tables.connection, job_id):
+            if (incident["lost_steps"] or 0) > len(truth.lost[job_id]):
+                self._fail(
+                    job_id,
+                    f"lost {len(truth.lost[job_id])} steps, and incident "
+                    f"{incident['incident_id']} alone says {incident['lost_steps']}",
+                )
+
+    async def _told(self, job_id: str) -> set[tuple[int, int]]:
+        """Return the (generation, step) that the monitor has a row of."""
+        table = STEP_METRICS.c
+        rows = await self._world.backing.tables.connection.execute(
+            select(table.generation, table.step).where(table.job_id == job_id)
+        )
+        return {(row.generation, row.step) for row in rows}
+
+    def _counts_ms(self, made: Made) -> int:
+        """Return what of a step is training: the first one's excess belongs to the restart."""
+        return min(self._step_ms, made.took_ms) if made.first else made.took_ms
+
+    @property
+    def _step_ms(self) -> int:
+        return round(self._world.pace.step_s * 1e3)
