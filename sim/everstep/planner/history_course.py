@@ -336,12 +336,12 @@ def _measured(history: History, course: Course) -> dict[str, int]:
             causes[Cause.USEFUL] -= slow_ms
         return causes
     failures = history.failures
-    starts = [failure.at_ms for failure in failures[1:]] + [history.wall_ms]
+    ends_ms = [*(failure.at_ms for failure in failures[1:]), history.wall_ms]
     causes = dict.fromkeys(CAUSES, 0)
     causes[Cause.STARTUP] = history.startup_ms
     causes[Cause.CHECKPOINT_STALL] = history.finish_ms
     causes[Cause.WAITING_FOR_HOSTS] = history.launch_waiting_ms
-    for failure, end_ms in zip(failures, starts, strict=True):
+    for failure, end_ms in zip(failures, ends_ms, strict=False):  # without any there is one end
         left_ms = max(end_ms - failure.at_ms, 0)  # a restart may have been broken off
         for cause, ms in (
             (Cause.DETECTION, failure.detection_ms),

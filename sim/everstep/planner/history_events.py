@@ -55,8 +55,13 @@ def read_events(text: str, *, source: str, job_id: str = "", stall_ms: int = 0) 
     """
     events = list(_parsed(text, source))
     told = _Told(job_id=_job_of(events, source, job_id))
-    for kind, payload, recorded_ms in events:
-        _take(told, kind, payload, recorded_ms)
+    for number, (kind, payload, recorded_ms) in enumerate(events, start=1):
+        try:
+            _take(told, kind, payload, recorded_ms)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"{source} is no history: event {number} ({kind}) has no usable {error}"
+            ) from error
     return history_of(_course(told, source, stall_ms))
 
 

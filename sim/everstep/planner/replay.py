@@ -12,13 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from everstep.core.errors import InvalidInput
 from everstep.monitor.ledger import Cause
 from everstep.planner.history import CAUSES, STRAGGLER, History
 from everstep.planner.replay_policy import AS_IT_WAS, Policy
-from everstep.planner.replay_run import Run
+from everstep.planner.replay_run import DEEP_INTERVALS, Run
 from everstep.planner.replay_tape import STEPPING
+
+# Fewer failures that went far back may each have lost both copies; so many that agree show how long
+# a save takes to settle.
+ALIKE_MIN: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,11 @@ def replay(history: History, policy: Policy = AS_IT_WAS) -> Replayed:
     """
     if policy.interval_ms is not None and policy.interval_ms <= 0:
         raise InvalidInput("an interval of 0 between saves leaves no time for work")
+    if policy.straggler_share is not None and not history.unplanned and policy.restart_ms is None:
+        raise InvalidInput(
+            f"the record of {history.job_id} has no restart from which to know what one takes: "
+            "give --restart"
+        )
     settled_ms = {host: settle_ms(history, host=host) for host in (False, True)}
     run = Run(history, policy, settled_ms)
     run.play()
@@ -83,8 +93,10 @@ def settle_ms(history: History, *, host: bool) -> int:
         for failure in history.unplanned
         if bool(failure.lost) is host and failure.lost_work_ms > 0
     ]
-    ages = sorted({0} | {max(ms - cycle_ms, 0) for ms in lost})
-    return max(ages, key=lambda age: (sum(ms - cycle_ms <= age <= ms for ms in lost), -age))
+    ages = {0} | {max(ms - cycle_ms, 0) for ms in lost}
+    if len(lost) < ALIKE_MIN:
+        ages = {age for age in ages if age <= DEEP_INTERVALS * cycle_ms}
+    return max(sorted(ages), key=lambda age: (sum(ms - cycle_ms <= age <= ms for ms in lost), -age))
 
 
 def _useful_share(measured: Mapping[str, int]) -> dict[str, float]:

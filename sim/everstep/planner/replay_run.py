@@ -62,6 +62,7 @@ class Run:
         self._usual_restart_ms = usual_ms([f.restart_ms for f in history.unplanned])
         self._usual_detection_ms = usual_ms([f.detection_ms for f in history.unplanned])
         self._cycle_ms = history.interval_ms + history.stall_ms
+        self._last_ms = history.wall_ms - history.finish_ms
         self._window_ms = STRAGGLER_WINDOW_STEPS * history.step_ms
         self._queue: list[tuple[int, int, int, _Then, tuple[Any, ...]]] = []
         self._order = itertools.count()
@@ -86,8 +87,7 @@ class Run:
             self._at(spell.end_ms, _SPELL, self._heals, spell)
         self.tape.lay(min(history.launch_waiting_ms, history.wall_ms), Cause.WAITING_FOR_HOSTS)
         self._timer(history.startup_ms, self._trains)
-        last_ms = history.wall_ms - history.finish_ms
-        self._at(last_ms, _TIMER, self._finishes)
+        self._at(self._last_ms, _TIMER, self._finishes)
         while self._queue and self._queue[0][0] <= history.wall_ms:
             at_ms, _, _, then, args = heapq.heappop(self._queue)
             self._forward(max(at_ms, self.tape.at_ms))
@@ -174,8 +174,7 @@ class Run:
         """A person stops or restarts the job."""
         if self._mode is _Mode.FINISH or self._is_needless(failure):
             return
-        if self._mode is _Mode.TRAINING:
-            self.tape.rolled_back(failure.lost_work_ms)
+        self.tape.rolled_back(failure.lost_work_ms)  # who wants another state wants it anyway
         self.stops += 1
         self._restart_ms = self._restart_of(failure.restart_ms)
         self._enter(_Mode.PAUSED)
@@ -189,10 +188,11 @@ class Run:
 
     def _stops(self, failure: Failure, detection_ms: int, restart_ms: int) -> None:
         """Something breaks that the job needs."""
-        if self._mode in {_Mode.WAITING, _Mode.PAUSED, _Mode.FINISH}:
+        if self._mode is _Mode.FINISH:
+            return
+        self._loses(failure)
+        if self._mode in {_Mode.WAITING, _Mode.PAUSED}:
             return  # there is no process to die; a host that is gone will be missed
-        if self._mode is _Mode.TRAINING:
-            self._loses(failure)
         self.stops += 1
         wanted_ms = self._restart_of(restart_ms)
         if self._mode is _Mode.DETECTION:  # one verdict for both
@@ -204,6 +204,7 @@ class Run:
         self._timer(detection_ms if found_ms is None else found_ms, self._looks_for_hosts)
 
     def _loses(self, failure: Failure) -> None:
+        """Lose what no save had caught; with both copies of one gone, what was lost with them."""
         settled_ms = self._settled_ms[bool(failure.lost)]
         if failure.lost_work_ms > settled_ms + DEEP_INTERVALS * self._cycle_ms:
             self.tape.rolled_back(failure.lost_work_ms)
@@ -219,6 +220,9 @@ class Run:
             self._enter(_Mode.WAITING)
 
     def _trains(self) -> None:
+        if self.tape.at_ms >= self._last_ms:
+            self._enter(_Mode.FINISH)
+            return
         self._enter(_Mode.TRAINING)
         self._improves()
 
