@@ -225,15 +225,20 @@ class _Reader:
         return sorted(first), spares, arrivals
 
     def _out_ms(self, host_id: str, at_ms: int) -> int | None:
-        """Return how long a host was away that broke at a moment; None if it was not back."""
-        known = [
-            attempt.placed_at_ms
-            for attempt in self._attempts
-            if host_id in attempt.replacements and (attempt.placed_at_ms or 0) > at_ms
+        """Return how long a host was away that broke at a moment; None if it was not back.
+
+        A job that waited took it as soon as it could serve; else it was back by its newest start,
+        at the latest when it was given a seat again.
+        """
+        taken = [
+            one
+            for one in self._attempts
+            if host_id in one.replacements and (one.placed_at_ms or 0) > at_ms
         ]
+        known = [one.placed_at_ms for one in taken[:1] if one.placed_at_ms is not None]
         host: Mapping[str, Any] = self._hosts.get(host_id, {})
         joined_ms = int(host.get("joined_at_ms") or 0)
-        if joined_ms > at_ms and host.get("state") not in ("cordoned", "left"):
+        waited_for = bool(taken) and taken[0].waiting_ms > 0
+        if joined_ms > at_ms and host.get("state") not in ("cordoned", "left") and not waited_for:
             known.append(joined_ms)
-        back_ms = min((moment for moment in known if moment is not None), default=None)
-        return None if back_ms is None else back_ms - at_ms
+        return min(known) - at_ms if known else None
