@@ -257,12 +257,16 @@ def _print(table: Table) -> None:
 
 
 class _Late:
-    """Shows progress on standard error, once something takes its time."""
+    """Shows progress on standard error, once something takes its time.
+
+    A bar on a terminal, a line for each thing that is done elsewhere.
+    """
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
         self._bar: Progress | None = None
-        self._task: TaskID | None = None
+        self._task = TaskID(0)
+        self._told = ""
 
     def __enter__(self) -> Self:
         return self
@@ -280,7 +284,12 @@ class _Late:
         """Say what is being done, and how far it is."""
         if time.monotonic() - self._began_s < QUIET_S:
             return
-        if self._bar is None or self._task is None:
+        if not ERR.is_terminal:
+            if what != self._told:
+                ERR.print(what, markup=False)
+            self._told = what
+            return
+        if self._bar is None:
             columns = (TextColumn("{task.description}"), BarColumn())
             self._bar = Progress(*columns, console=ERR, transient=True)
             self._bar.start()

