@@ -263,9 +263,9 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 _SWEEP_HELP: Final = "Plan over a range of an input (A..B, A..B:COUNT or A,B,C); twice for a pair."
 _HISTORY_HELP: Final = (
-    "Replay a run's failures instead: its id, or a file of `everstep jobs export` or "
-    "`everstep events -n 0 --json`. --interval, --restart, --detection, --repair and the next "
-    "three then say what is done about them; what is not given stays as it was."
+    "Replay a run's failures instead: its id, or a file of `everstep jobs export` or `everstep "
+    "events -n 0 --json`. What is done about them: --interval, --restart, --detection, --repair, "
+    "--spares, --straggler-threshold, --no-spare; what is not given stays as it was."
 )
 _SPARES_HELP: Final = "With --from-history: hosts that stand by at the begin."
 _STRAGGLER_HELP: Final = (

@@ -113,14 +113,14 @@ def replay_json(compared: Compared) -> dict[str, Any]:
 
 def _answer(compared: Compared) -> Table:
     history, saving = compared.history, compared.saving
-    size = f"{len(history.hosts)} hosts and {len(history.spares)} spares"
+    size = f"{_count(len(history.hosts), 'host')} and {_count(len(history.spares), 'spare')}"
     step = f"steps of {TIME.text(history.step_ms / 1e3)}"
     shares = f"{percent(compared.before.goodput)} replayed, {percent(history.goodput)} measured"
     rows = [
         (
             "record",
             TIME.text(history.wall_ms / 1e3),
-            f"{len(history.unplanned)} failures, {size}, {step}",
+            f"{_count(len(history.unplanned), 'failure')}, {size}, {step}",
         ),
         ("model's own error", _points(compared.error), f"of goodput as it was: {shares}"),
     ]
@@ -128,7 +128,7 @@ def _answer(compared: Compared) -> Table:
     if told:
         low, high = (_ms(share, history) for share in (saving.share_low, saving.share_high))
         sure = (
-            f"no interval: {len(history.unplanned)} failures are too few, it takes {FAILURES_MIN}"
+            f"no interval: it takes {FAILURES_MIN} failures, here are {len(history.unplanned)}"
             if low is None or high is None
             else f"95 %: {_signed(low)} to {_signed(high)}"
         )
@@ -190,12 +190,16 @@ def _policy(policy: Policy) -> str:
     }
     told = [f"{name} {TIME.text(ms / 1e3)}" for name, ms in times.items() if ms is not None]
     if policy.spares is not None:
-        told.append(f"{policy.spares} spares")
+        told.append(_count(policy.spares, "spare"))
     if policy.straggler_share is not None:
         told.append(f"straggler threshold {SHARE.text(policy.straggler_share)}")
     if policy.no_spare is not None:
         told.append(f"no spare: {policy.no_spare}")
     return ", ".join(told)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _note(compared: Compared) -> str:
