@@ -63,15 +63,3 @@ def test_ledger_that_is_wrong_is_found(how, said, monkeypatch):
     monkeypatch.setattr(queries, "account", _lies(how))
     with pytest.raises(AssertionError, match=said):
         play("host_lost")
-
-
-def test_incident_that_says_too_many_lost_steps_is_found(monkeypatch):
-    """More than the job has lost in all."""
-    read = queries.incidents
-
-    async def incidents(connection, job_id):
-        return [row | {"lost_steps": 2} for row in await read(connection, job_id)]
-
-    monkeypatch.setattr(queries, "incidents", incidents)
-    with pytest.raises(AssertionError, match=r"lost 1 steps, and incident \S+ alone says 2"):
-        play("host_lost")
