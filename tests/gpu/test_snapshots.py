@@ -56,6 +56,8 @@ def test_snapshot_of_a_device_continues_with_the_same_losses(tmp_path: Path):
         training.step()
     snapshots = Snapshots(tmp_path, OWNER, training.state)
     slot = snapshots.take(step=3, data_state={})
+    snapshots.go_on(lambda: None)
+    snapshots.settle()
     expected = [training.step() for _ in range(4)]
     assert verify_slot(slot_path(tmp_path, slot)).step == 3
 

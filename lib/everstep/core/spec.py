@@ -62,6 +62,7 @@ class CheckpointSpec(_Model):
 
     memory_every_steps: Count = 1
     object_every_steps: Annotated[int, Field(ge=0)] = 100  # 0: only on request
+    overlap: bool = True  # copy beside the next forward and backward pass
     keep_last: Count = 3
 
 

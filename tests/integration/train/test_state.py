@@ -1,10 +1,13 @@
 """Tracked state through a slot file and back, in one process."""
 
+import threading
+
 import pytest
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
+from everstep.core.errors import InvalidInput
 from everstep.memory.control import Control
 from everstep.memory.layout import control_path, durable_path, slot_path
 from everstep.memory.reader import SlotReader, verify_slot
@@ -85,6 +88,20 @@ class Training:
             self.state.restore_randomness(source)
 
 
+def finish(snapshots: Snapshots) -> None:
+    """Let the thread do the rest, and wait for it."""
+    snapshots.go_on(lambda: None)
+    snapshots.settle()
+    snapshots.wait_whole()
+
+
+def take(snapshots: Snapshots, **fields) -> int:
+    """Take a whole snapshot."""
+    slot = snapshots.take(**fields)
+    finish(snapshots)
+    return slot
+
+
 def state_of(path):
     """Return checksums by name of a slot's tensors and objects."""
     header = verify_slot(path)
@@ -99,15 +116,15 @@ def test_resumed_training_equals_undisturbed_training(tmp_path, make):
     randomness.seed_all(1)
     undisturbed = Training(tmp_path / "a", 1, make)
     undisturbed.steps(3)
-    undisturbed.snapshots.take(step=3, data_state={})
+    take(undisturbed.snapshots, step=3, data_state={})
     undisturbed.steps(3)
-    undisturbed.snapshots.take(step=6, data_state={})
+    take(undisturbed.snapshots, step=6, data_state={})
 
     randomness.seed_all(99)
     resumed = Training(tmp_path / "b", 2, make)
     resumed.restore(slot_path(tmp_path / "a", 0))
     resumed.steps(3)
-    resumed.snapshots.take(step=6, data_state={})
+    take(resumed.snapshots, step=6, data_state={})
     expected = state_of(slot_path(tmp_path / "a", 1))
     assert state_of(slot_path(tmp_path / "b", 0)) == expected
     assert "model.norm.running_mean" in expected
@@ -116,17 +133,79 @@ def test_resumed_training_equals_undisturbed_training(tmp_path, make):
     assert expected != state_of(slot_path(tmp_path / "a", 0))
 
 
+def test_snapshot_becomes_whole_beside_training_and_nobody_has_to_wait(tmp_path):
+    """Forward, backward and other tensors go on meanwhile; the snapshot is of the moment."""
+    training = Training(tmp_path, 1, OPTIMIZERS["adamw"])
+    training.steps(2)
+    take(training.snapshots, step=2, data_state={})
+    expected = state_of(slot_path(tmp_path, 0))
+    slot = training.snapshots.take(step=2, data_state={})
+    loss = training.model(torch.randn(8, 4)).square().mean()  # the norm's buffers, random states
+    torch.autograd.backward(loss)
+    training.extra += 1
+    whole = threading.Event()
+    assert read_preamble(slot_path(tmp_path, slot)) is None
+    training.snapshots.go_on(whole.set)
+    assert whole.wait(60)
+    assert state_of(slot_path(tmp_path, slot)) == expected
+    training.snapshots.settle()
+
+
+def test_parameter_changed_before_the_copy_is_through_is_refused_by_name(tmp_path):
+    """The snapshot would hold what no step has left, under checksums that fit."""
+    training = Training(tmp_path, 1, OPTIMIZERS["adamw"])
+    training.steps(1)
+    slot = training.snapshots.take(step=1, data_state={})
+    with torch.no_grad():
+        training.model.first.weight.clamp_(-0.1, 0.1)
+    training.snapshots.go_on(lambda: None)
+    with pytest.raises(InvalidInput, match=r"model\.first\.weight was changed between run\.step"):
+        training.snapshots.settle()
+    assert read_preamble(slot_path(tmp_path, slot)) is None
+
+
+def test_parameter_changed_after_the_copy_is_refused_too(tmp_path):
+    """Whether the thread was quick must not decide whether a run is correct."""
+    training = Training(tmp_path, 1, OPTIMIZERS["adamw"])
+    training.steps(1)
+    training.snapshots.take(step=1, data_state={})
+    whole = threading.Event()
+    training.snapshots.go_on(whole.set)
+    assert whole.wait(60)
+    with torch.no_grad():
+        training.model.second.bias.zero_()
+    with pytest.raises(InvalidInput, match=r"model\.second\.bias was changed"):
+        training.snapshots.settle()
+
+
+def test_without_overlap_everything_may_change_at_once(tmp_path):
+    """All is copied before ``take`` returns; only the checksums are left to the thread."""
+    training = Training(tmp_path, 1, OPTIMIZERS["adamw"])
+    training.snapshots = Snapshots(tmp_path, OWNER, training.state, overlap=False)
+    training.steps(1)
+    take(training.snapshots, step=1, data_state={})
+    expected = state_of(slot_path(tmp_path, 0))
+    slot = training.snapshots.take(step=1, data_state={})
+    training.snapshots.settle()  # waits for nothing: nothing has been let go on
+    with torch.no_grad():
+        training.model.first.weight.zero_()
+    finish(training.snapshots)
+    training.snapshots.wait_whole()
+    assert state_of(slot_path(tmp_path, slot)) == expected
+
+
 def test_slots_take_turns_and_durable_is_apart(tmp_path):
     """The newer snapshot is never the one that is overwritten."""
     training = Training(tmp_path, 1, OPTIMIZERS["adamw"])
     training.snapshots.prepare()
     training.steps(1)
-    assert [training.snapshots.take(step=s, data_state={}) for s in (1, 2, 3)] == [0, 1, 0]
+    assert [take(training.snapshots, step=s, data_state={}) for s in (1, 2, 3)] == [0, 1, 0]
     assert verify_slot(slot_path(tmp_path, 0)).step == 3
     assert verify_slot(slot_path(tmp_path, 1)).step == 2
     training.snapshots.restored(slot=0, step=3)
-    assert training.snapshots.take(step=4, data_state={}) == 1
+    assert take(training.snapshots, step=4, data_state={}) == 1
     training.snapshots.take_durable(step=4, data_state={"position": 4})
+    finish(training.snapshots)
     assert verify_slot(durable_path(tmp_path)).data_state == {"position": 4}
     assert Control(control_path(tmp_path)).durable_busy
 
@@ -136,7 +215,7 @@ def test_replication_counts_from_the_newest_snapshot(tmp_path):
     training = Training(tmp_path, 1, OPTIMIZERS["sgd"])
     agent = Control(control_path(tmp_path))
     assert training.snapshots.replicated
-    training.snapshots.take(step=5, data_state={})
+    take(training.snapshots, step=5, data_state={})
     assert not training.snapshots.replicated
     agent.replicated_step = 4
     assert not training.snapshots.replicated
@@ -150,11 +229,11 @@ def test_snapshots_of_a_past_that_was_given_up_are_gone(tmp_path):
     """After going back to a step, newer ones cannot be restored; a fresh start keeps none."""
     training = Training(tmp_path, 1, OPTIMIZERS["sgd"])
     for step in (8, 9, 10):
-        training.snapshots.take(step=step, data_state={})
+        take(training.snapshots, step=step, data_state={})
     assert held(tmp_path) == [10, 9]
     training.snapshots.restored(slot=1, step=9)
     assert held(tmp_path) == [None, 9]
-    training.snapshots.take(step=10, data_state={})
+    take(training.snapshots, step=10, data_state={})
     training.snapshots.restored(slot=0, step=10)
     assert held(tmp_path) == [10, 9]
     training.snapshots.begun_afresh()
@@ -171,7 +250,7 @@ def changed_restore(tmp_path, other) -> None:
     """Keep a training's state and restore it into ``other``'s."""
     training = Training(tmp_path / "a", 1, OPTIMIZERS["adamw"])
     training.steps(1)
-    training.snapshots.take(step=1, data_state={})
+    take(training.snapshots, step=1, data_state={})
     with SlotReader(slot_path(tmp_path / "a", 0)) as reader:
         TrackedState(CPU, other).restore(SlotSource(reader))
 
@@ -191,7 +270,7 @@ def test_damaged_tensor_is_refused_by_name_and_checksums(tmp_path):
     """A flipped bit in shared memory is never loaded."""
     training = Training(tmp_path, 1, OPTIMIZERS["adamw"])
     training.steps(1)
-    training.snapshots.take(step=1, data_state={})
+    take(training.snapshots, step=1, data_state={})
     path = slot_path(tmp_path, 0)
     entry = next(e for e in verify_slot(path).entries if e.name == "model.first.weight")
     with path.open("r+b") as file:

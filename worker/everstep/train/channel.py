@@ -4,6 +4,9 @@ Training never waits for this channel. Frames are queued and sent as far as the 
 the socket is looked at once a step, and when the agent is gone the rank goes on, keeps a bounded
 number of reports, and connects again at the next step to whoever listens at the same path by then.
 Only two moments block: waiting for the restore plan at the start, and the last words.
+
+The thread that finishes snapshots says steps too, so a lock is held while frames are queued, sent
+and received; never while waiting.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import threading
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,6 +50,7 @@ class AgentChannel:
         self._partly_sent = 0  # bytes of the first frame that are out
         self._greeting = b""  # what is not out yet of the connection's hello
         self._arrived: deque[framing.Frame] = deque()
+        self._lock = threading.Lock()
         self.dropped_frames = 0
 
     @property
@@ -56,31 +61,35 @@ class AgentChannel:
     def connect(self) -> None:
         """Try to connect and say hello; what the agent answers is kept for whoever asks."""
         if self._path is not None:
-            self._advance()
+            with self._lock:
+                self._advance()
 
     def say(self, kind: str, **fields: Any) -> None:
         """Queue a frame and send what the socket takes now; the oldest go when too many wait."""
         if self._path is None:
             return
-        if len(self._unsent) >= UNSENT_FRAMES_MAX:
-            # The first may be partly out, and the stream must not break inside a frame.
-            del self._unsent[1 if self._partly_sent else 0]
-            self.dropped_frames += 1
-        self._unsent.append(framing.encode({"kind": kind, **fields}))
-        self._advance()
+        with self._lock:
+            if len(self._unsent) >= UNSENT_FRAMES_MAX:
+                # The first may be partly out, and the stream must not break inside a frame.
+                del self._unsent[1 if self._partly_sent else 0]
+                self.dropped_frames += 1
+            self._unsent.append(framing.encode({"kind": kind, **fields}))
+            self._advance()
 
     def poll(self) -> list[framing.Frame]:
         """Return the frames that have arrived; never blocks."""
         if self._path is None:
             return []
-        self._advance()
-        frames = list(self._arrived)
-        self._arrived.clear()
+        with self._lock:
+            self._advance()
+            frames = list(self._arrived)
+            self._arrived.clear()
         return frames
 
     def remember(self, **fields: Any) -> None:
         """Add to what later hellos say, e.g. the newest step."""
-        self._hello.update(fields)
+        with self._lock:
+            self._hello.update(fields)
 
     def wait_for(self, kinds: frozenset[str], *, timeout_s: float) -> framing.Frame:
         """Block until a frame of one of ``kinds`` arrives; other frames stay for ``poll``.
@@ -90,11 +99,12 @@ class AgentChannel:
         """
         deadline_ms = self._clock.monotonic_ms() + timeout_s * 1e3
         while True:
-            self._advance()
-            for frame in self._arrived:
-                if frame["kind"] in kinds:
-                    self._arrived.remove(frame)
-                    return frame
+            with self._lock:
+                self._advance()
+                for frame in self._arrived:
+                    if frame["kind"] in kinds:
+                        self._arrived.remove(frame)
+                        return frame
             if self._clock.monotonic_ms() > deadline_ms:
                 wanted = " or ".join(sorted(kinds))
                 raise Unavailable(f"no {wanted} from the agent at {self._path} in {timeout_s} s")
@@ -110,7 +120,8 @@ class AgentChannel:
             if self._clock.monotonic_ms() > deadline_ms:
                 return False
             self._rest()
-            self._advance()
+            with self._lock:
+                self._advance()
         return True
 
     def close(self) -> None:

@@ -123,7 +123,8 @@ class Run:
                 world_size=self.world_size,
                 generation=environment.generation,
             )
-            snapshots = Snapshots(directory, owner, self._state)
+            overlap = self.spec.checkpoint.overlap
+            snapshots = Snapshots(directory, owner, self._state, overlap=overlap)
             self._saver = Saver(self.spec.checkpoint, snapshots, self._collective, self._clock)
             if plan.slot is not None:
                 self._restore(plan, directory)
@@ -202,6 +203,7 @@ class Run:
         gradients = self._gradients_for(optimizers)
         gradients.gather()
         agreement = self._agree(gradients.squared_norm(), loss, tokens)
+        self._settle()
         if not agreement.skip:
             if max_grad_norm is not None:
                 gradients.clip(agreement.grad_norm, max_grad_norm)
@@ -294,7 +296,7 @@ class Run:
                 slot, durable = self._saver.at_end(self.step_index, self._data_state)
             else:
                 slot, durable = self._saver.after_step(self.step_index, self._data_state, agreement)
-            watch.stall_ms = watch.now_ms() - begun_ms
+            watch.stall_ms += watch.now_ms() - begun_ms
         self._last_is_written = last
         blocked, waited, stalled = watch.blocked_ms, watch.data_wait_ms, watch.stall_ms
         self.report = StepReport(
@@ -313,12 +315,23 @@ class Run:
             durable=durable,
         )
         self._first = False
-        self._say_step(self.report)
+        self._channel.remember(step=self.step_index)
+        told = asdict(self.report)
+        if self._saver is None:
+            self._channel.say("step", **told)
+        elif last or (slot == NO_SLOT and not durable):
+            self._saver.wait_whole()  # the last step is told first
+            self._channel.say("step", **told)
+        else:  # the agent looks into the slots when it hears of the step
+            self._saver.go_on(lambda: self._channel.say("step", **told))
         return self.report
 
-    def _say_step(self, report: StepReport) -> None:
-        self._channel.remember(step=report.step)
-        self._channel.say("step", **asdict(report))
+    def _settle(self) -> None:
+        if self._saver is None:
+            return
+        begun_ms = self._watch.now_ms()
+        self._saver.settle()
+        self._watch.stall_ms += self._watch.now_ms() - begun_ms
 
 
 def _number(loss: Tensor | float | None) -> float | None:

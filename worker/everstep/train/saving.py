@@ -7,6 +7,7 @@ and a step that one rank holds is a step that every rank holds.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 from everstep.core.spec import CheckpointSpec
@@ -49,9 +50,10 @@ class Saver:
     def after_step(
         self, step: int, data_state: DataState, agreement: Agreement
     ) -> tuple[int, bool]:
-        """Take the snapshots that are due and allowed; returns (memory slot or -1, durable taken).
+        """Begin the snapshots that are due and allowed; returns (memory slot or -1, durable taken).
 
         A durable snapshot that is due while an upload is under way waits for the next step.
+        ``go_on`` finishes them.
         """
         every = self._spec.object_every_steps
         self._durable_due |= agreement.save or bool(every and step % every == 0)
@@ -63,8 +65,21 @@ class Saver:
             self._durable_due, durable = False, True
         return slot, durable
 
+    def go_on(self, then: Callable[[], None]) -> None:
+        """Finish beside training what was begun, then do ``then``."""
+        self._snapshots.go_on(then)
+
+    def settle(self) -> None:
+        """Wait for what ``go_on`` does: before an optimizer steps."""
+        self._snapshots.settle()
+
+    def wait_whole(self) -> None:
+        """Wait until all that was begun is valid."""
+        self._snapshots.wait_whole()
+
     def at_end(self, step: int, data_state: DataState) -> tuple[int, bool]:
         """Take the last snapshots; waits until they are allowed, up to ``FINISH_WAIT_MS``."""
+        self._snapshots.wait_whole()
         deadline_ms = self._clock.monotonic_ms() + FINISH_WAIT_MS
         while True:
             replicated, busy = self.vote
@@ -82,6 +97,8 @@ class Saver:
         if agreement.durable_free:
             self._snapshots.take_durable(step=step, data_state=data_state.to_json())
             durable = True
+        self._snapshots.go_on(lambda: None)
+        self._snapshots.wait_whole()
         # Nobody leaves, and takes its connections along, before everybody has written.
         self._collective.agree(Vote())
         return slot, durable

@@ -7,11 +7,16 @@ that everybody has. The durable slot is apart, and overwritten only when its upl
 
 Slot files are created, sized and touched before the first snapshot, and tensors are copied straight
 to their place in them.
+
+Parameters and moments change in optimizer steps only, so their copies and all checksums are left to
+a thread that runs beside the next forward and backward pass (``copier``); ``settle`` waits for the
+unfinished rest before anything changes. What may change at any time (buffers, random states, other
+tensors) is copied at once. A snapshot is valid, and its step is told, when the thread is through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +24,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from everstep.core.errors import CorruptData
+from everstep.core.errors import CorruptData, InvalidInput
 from everstep.memory.control import NO_STEP, Control
 from everstep.memory.layout import SLOT_COUNT, control_path, durable_path, slot_path
 from everstep.memory.reader import SlotReader
@@ -27,6 +32,7 @@ from everstep.memory.slot import Entry, checksum_of, invalidate, read_preamble
 from everstep.memory.torch_file import is_known
 from everstep.memory.writer import Owner, Part, SlotWriter, TensorSpec
 from everstep.train import tree
+from everstep.train.copier import Copier
 from everstep.train.endings import RestoreFailedError, StateMismatchError
 from everstep.train.gradients import local_part, offsets_of
 from everstep.train.state import NamedTensors, TrackedState
@@ -42,6 +48,27 @@ class _Target:
     places: list[Tensor]
 
 
+@dataclass(slots=True, kw_only=True)
+class _Begun:
+    """A snapshot of which the still part is not copied yet."""
+
+    step: int
+    names: list[str]
+    sources: list[Tensor]
+    versions: list[int]
+
+    def require_unchanged(self) -> None:
+        """Check that nobody has changed what is still until the next optimizer step."""
+        for name, source, version in zip(self.names, self.sources, self.versions, strict=True):
+            if source._version != version:  # noqa: SLF001 - what autograd itself checks by
+                raise InvalidInput(
+                    f"{name} was changed between run.step() and the next one, where the snapshot "
+                    f"of step {self.step} would miss it or hold half of it: change it before "
+                    "run.step() or in a step hook of the optimizer, or set checkpoint.overlap: "
+                    "false in the job spec, which costs a copy of the state a snapshot"
+                )
+
+
 class Snapshots:
     """A rank's slots.
 
@@ -49,17 +76,27 @@ class Snapshots:
         directory: of the rank's own snapshots.
         owner: goes into every header.
         state: what to keep.
+        overlap: leave the copies of what is still between optimizer steps to the thread; else only
+            the checksums.
     """
 
-    def __init__(self, directory: Path, owner: Owner, state: TrackedState) -> None:
+    def __init__(
+        self, directory: Path, owner: Owner, state: TrackedState, *, overlap: bool = True
+    ) -> None:
         self._directory = directory
         self._owner = owner
         self._state = state
+        self._overlap = overlap
         self._control = Control(control_path(directory))
         self._planned: tuple[Any, ...] = ()
+        self._names: list[str] = []
+        self._still: list[bool] = []
         self._targets: dict[int, _Target] = {}
         self._held_slot = 1  # so that a fresh run begins with slot 0
         self.held_step = NO_STEP
+        self._copier = Copier(state.device)
+        self._begun: list[_Begun] = []
+        self._rest: list[Callable[[], None]] = []
 
     @property
     def replicated(self) -> bool:
@@ -120,6 +157,9 @@ class Snapshots:
                 writer=writer,
                 places=[_place(writer, name, tensor) for name, tensor in [*fixed, *moving]],
             )
+        self._names = [name for name, _ in whole]
+        still = self._state.still() if self._overlap else frozenset()
+        self._still = [name in still for name in self._names]
         self._planned = wanted
 
     def _close(self) -> None:
@@ -129,29 +169,82 @@ class Snapshots:
         self._targets.clear()
 
     def take(self, *, step: int, data_state: dict[str, Any]) -> int:
-        """Write a memory snapshot over the older slot and return the slot's number."""
+        """Begin a memory snapshot over the older slot and return the slot's number."""
         slot = 1 - self._held_slot
-        self._write(slot, step, data_state)
+        self._begin(slot, step, data_state)
         self._held_slot = slot
         self.held_step = step
         return slot
 
     def take_durable(self, *, step: int, data_state: dict[str, Any]) -> None:
-        """Write the durable snapshot; it stays as it is until the agent has stored it."""
-        self._write(_DURABLE, step, data_state)
+        """Begin the durable snapshot; it stays as it is until the agent has stored it."""
+        self._begin(_DURABLE, step, data_state)
+        # At once, for the next step's vote; and again when it is whole, because an agent that
+        # came back meanwhile has found nothing in the slot and given it up.
+        self._control.durable_busy = True
+        self._rest.append(self._durable_is_whole)
+
+    def go_on(self, then: Callable[[], None]) -> None:
+        """Finish what was begun beside training, and do ``then`` in the same thread."""
+        work = [*self._rest, then]
+        self._rest.clear()
+
+        def finish() -> None:
+            for one in work:
+                one()
+
+        self._copier.begin(finish)
+
+    def settle(self) -> None:
+        """Wait until all is copied: call it before an optimizer changes anything.
+
+        Raises:
+            InvalidInput: a parameter or moment was changed behind our back.
+        """
+        if any(begun.sources for begun in self._begun):
+            self.wait_whole()
+
+    def wait_whole(self) -> None:
+        """Wait until what was begun is valid. Raises as ``settle`` does."""
+        self._copier.wait()
+        for begun in self._begun:
+            begun.require_unchanged()
+        self._begun.clear()
+
+    def _durable_is_whole(self) -> None:
         self._control.durable_busy = True
 
-    def _write(self, index: int, step: int, data_state: dict[str, Any]) -> None:
+    def _begin(self, index: int, step: int, data_state: dict[str, Any]) -> None:
+        """Copy what moves, and leave what is still until the next optimizer step to ``go_on``."""
+        if not self._rest:
+            self.wait_whole()
         moving, objects = self._state.moving()
         self._plan(moving)
         target = self._targets[index]
         target.writer.begin()
-        with torch.no_grad():
-            sources = [local_part(tensor) for tensor in self._state.values()]
-            sources += [tensor for _, tensor in moving]
-            # One call for all: a call each costs more than the bytes of small tensors.
-            torch._foreach_copy_(target.places, sources)
-        target.writer.commit(step=step, data_state=data_state, objects=objects)
+        sources = [local_part(tensor) for tensor in self._state.values()]
+        still = self._still
+        at_once = [number for number, is_still in enumerate(still) if not is_still]
+        _copy(
+            [*(target.places[n] for n in at_once), *target.places[len(sources) :]],
+            [*(sources[n] for n in at_once), *(tensor for _, tensor in moving)],
+        )
+        later = [number for number, is_still in enumerate(still) if is_still]
+        begun = _Begun(
+            step=step,
+            names=[self._names[n] for n in later],
+            sources=[sources[n] for n in later],
+            versions=[sources[n]._version for n in later],  # noqa: SLF001 - as above
+        )
+        self._begun.append(begun)
+        places = [target.places[n] for n in later]
+
+        def finish() -> None:
+            _copy(places, begun.sources)
+            begun.require_unchanged()  # else it stays invalid
+            target.writer.commit(step=step, data_state=data_state, objects=objects)
+
+        self._rest.append(finish)
 
 
 class SlotSource:
@@ -220,6 +313,13 @@ def _spec(name: str, tensor: Tensor) -> TensorSpec:
         shape=tuple(tensor.shape),
         bytes=tensor.numel() * tensor.element_size(),
     )
+
+
+@torch.no_grad()
+def _copy(places: list[Tensor], sources: list[Tensor]) -> None:
+    """Copy all in one call: a call each costs more than the bytes of small tensors."""
+    if places:
+        torch._foreach_copy_(places, sources)
 
 
 def _as_part(spec: TensorSpec, tensor: Tensor, paths: Mapping[str, tuple[str, ...]]) -> TensorSpec:

@@ -42,7 +42,7 @@ class TrackedState:
     """
 
     def __init__(self, device: torch.device, tracked: Mapping[str, Any]) -> None:
-        self._device = device
+        self.device = device
         self._modules: dict[str, nn.Module] = {}
         self._tensors: dict[str, Tensor] = {}
         self._objects: dict[str, Any] = {}
@@ -91,6 +91,13 @@ class TrackedState:
                     found[".".join(path)] = path
         return found
 
+    def still(self) -> frozenset[str]:
+        """Name the tensors that only optimizer steps change: optimized parameters, moments."""
+        optimized = {id(one) for pairs in self._parameter_names.values() for one, _ in pairs}
+        parameters = [name for name, one in self._model_tensors if id(one) in optimized]
+        fixed = len(self._model_tensors) + len(self._tensors)
+        return frozenset([*parameters, *(name for name, _ in self.tensors()[fixed:])])
+
     def values(self) -> Iterator[Tensor]:
         """Yield what ``tensors`` lists, in its order, as it is now: an optimizer may replace it."""
         for _, tensor in self._model_tensors:
@@ -104,7 +111,7 @@ class TrackedState:
 
     def moving(self) -> tuple[NamedTensors, dict[str, bytes]]:
         """Return what is a new value at each snapshot: random states, schedulers, options."""
-        tensors = randomness.tensor_states(self._device)
+        tensors = randomness.tensor_states(self.device)
         objects = {
             name: tree.encode(value, name, tensors)
             for name, value in randomness.object_states().items()
@@ -138,7 +145,7 @@ class TrackedState:
     def restore_randomness(self, source: StateSource) -> None:
         """Put the random states back; the last thing before training goes on."""
         objects = {name: source.tree(name) for name in randomness.object_states()}
-        randomness.restore(self._device, source.make, objects)
+        randomness.restore(self.device, source.make, objects)
 
     def _add(self, name: str, value: Any) -> None:
         match value:
