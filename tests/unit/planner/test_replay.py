@@ -69,11 +69,10 @@ def test_checkpoint_in_the_object_store_bounds_what_a_rare_save_loses():
 
 
 def test_checkpoints_keep_their_distance_over_restarts():
-    """16 s of work are kept of the first stretch; the next checkpoint is at 24 s, 8 s later."""
-    twice = history(
-        failure(24_000), failure(45_000), stall_ms=0, stored_every_ms=8_000, interval_ms=60_000
-    )
-    assert causes(twice)["lost_work"] == 3.0 + 3.0
+    """19 s of work are done before a pause; the next checkpoint is at 24 s, 5 s after it."""
+    rest = failure(24_000, kind="pause", detection_ms=0, lost_work_ms=0, restart_ms=10_000)
+    record = history(rest, failure(45_000), stall_ms=0, stored_every_ms=8_000, interval_ms=60_000)
+    assert causes(record)["lost_work"] == 6.0
 
 
 def test_no_spare_left_waits_for_the_repair():
@@ -84,6 +83,8 @@ def test_no_spare_left_waits_for_the_repair():
         "detection": 2.0, "restart": 8.0, "waiting_for_hosts": 18.0,
     }  # fmt: skip
     assert causes(record, spares=0, repair_ms=10_000)["waiting_for_hosts"] == 8.0
+    halves = history(failure(38_500, lost("a", 20_000)), replicas=2)
+    assert causes(halves, spares=0) == causes(record, spares=0)
     never = causes(ONE, spares=0)
     assert never["waiting_for_hosts"] == 59.5
 
@@ -95,6 +96,18 @@ def test_elastic_goes_on_with_fewer_replicas_and_grows_again():
         "startup": 5.0, "useful": 65.1, "checkpoint_stall": 6.4, "lost_work": 0.5,
         "detection": 2.0, "restart": 16.0, "waiting_for_hosts": 5.0,
     }  # fmt: skip
+
+
+def test_elastic_takes_a_host_that_is_back_with_the_verdict_at_once():
+    """There is nothing to shrink for."""
+    record = history(failure(38_500, lost("a", 2_000)), replicas=2)
+    assert replay(record, Policy(spares=0, no_spare="elastic")).stops == 1
+
+
+def test_host_that_serves_keeps_its_seat():
+    """A dead rank is started again where it was, though a spare's name comes first."""
+    record = history(failure(38_500), failure(60_000, lost("b")), spares=("0",))
+    assert replay(record).stops == 2
 
 
 def test_elastic_without_a_whole_replica_waits():
@@ -123,9 +136,9 @@ def test_two_failures_before_a_verdict_have_one_verdict():
 
 
 def test_failure_of_a_host_that_is_out_is_void():
-    """It is back when the first repair is over: 48 s after the verdict."""
-    record = history(failure(38_500, lost("a", 5_000)), failure(60_000, lost("a", 5_000)))
-    assert causes(record, spares=0, repair_ms=50_000)["waiting_for_hosts"] == 48.0
+    """It is back when the first repair is over, 48 s after the verdict."""
+    record = history(failure(38_500, lost("a", 50_000)), failure(60_000, lost("a", 5_000)))
+    assert causes(record, spares=0)["waiting_for_hosts"] == 48.0
 
 
 def test_failure_of_a_host_that_has_been_replaced_stops_nothing():
@@ -203,6 +216,15 @@ def test_slow_spell_is_cut_by_one_restart_on_a_spare():
     assert causes(record, **(cut | {"straggler_share": 1.5}))["straggler"] == 30.0
 
 
+def test_slow_spell_is_not_known_before_its_window():
+    """A restart for another reason, a second before, cuts nothing: that second is slow."""
+    record = history(
+        failure(20_500, detection_ms=0, restart_ms=2_500),
+        spells=(Spell(begin_ms=20_000, end_ms=80_000, factor=2.0),),
+    )
+    assert causes(record, straggler_share=0.05)["straggler"] == 0.5
+
+
 def test_spell_that_is_cut_needs_no_restart_at_its_end():
     """The person who restarted then would have had no reason to."""
     record = history(
@@ -221,6 +243,12 @@ def test_waits_for_data_and_the_end_of_the_run_stay_what_they_were():
     assert got["data_wait"] == pytest.approx(got["useful"] / 9, abs=0.001)
     undisturbed = causes(history(wall_ms=98_000, measured={"useful": 98_000}))
     assert got["checkpoint_stall"] == undisturbed["checkpoint_stall"] + 2.0
+
+
+def test_run_that_comes_up_after_its_last_step_finishes():
+    """Four seconds are left, and the end takes five."""
+    got = causes(history(failure(86_000), finish_ms=5_000))
+    assert got["useful"] == causes(history(failure(86_000), wall_ms=96_000))["useful"]
 
 
 def test_save_settles_after_the_age_that_most_failures_allow():
