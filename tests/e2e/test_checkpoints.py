@@ -3,17 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from tests.e2e.lab import STEPS, Lab
+from safetensors.torch import load_file
+from tests.e2e.lab import OBJECT_EVERY, STEPS, Lab
 
 from everstep.cli.demo_state import open_store, wait_durable
 
 pytestmark = [pytest.mark.stack, pytest.mark.torch, pytest.mark.timeout(400)]
+
+
+def everstep(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command against the lab's stack."""
+    command = [sys.executable, "-m", "everstep.cli", "--state", str(lab.paths.root), *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+
+
+def test_checkpoint_is_checked_and_its_model_exported(lab: Lab, reference: str, tmp_path: Path):
+    """By command, from the real store; then a bit of an object is flipped there."""
+    checkpoint = wait_durable(lab.client, reference, 2 * OBJECT_EVERY)
+    which = (reference, str(checkpoint["step"]))
+    shown = everstep(lab, "checkpoints", "show", *which).stdout
+    assert "of 8 ranks" in shown
+    assert everstep(lab, "checkpoints", "verify", *which).stdout.startswith("all 8 objects are so")
+    out = tmp_path / "model.safetensors"
+    done = everstep(lab, "checkpoints", "export", *which, "--out", str(out), "--json")
+    model = load_file(out)
+    assert json.loads(done.stdout)["tensors"] == len(model)
+    assert model["embedding.weight"].shape[1] == 32
+    assert all(tensor.isfinite().all() for tensor in model.values())
+
+    async def flip() -> None:
+        async with open_store(lab.stack)() as store:
+            uri = str(Path(checkpoint["manifest_uri"]).parent / "rank-00003.shard")
+            data = bytearray(await store.get(uri))
+            data[len(data) // 3] ^= 1
+            await store.put(uri, bytes(data))
+
+    asyncio.run(flip())
+    bad = everstep(lab, "checkpoints", "verify", *which)
+    assert bad.returncode == 1
+    assert "rank 3, " in bad.stdout
+    assert "1 of 8 objects are bad" in bad.stdout
+    refused = everstep(lab, "checkpoints", "export", *which, "--out", str(tmp_path / "no"))
+    assert refused.returncode == 1
+    assert "expected xxh3-128" in refused.stderr
+    assert not (tmp_path / "no").exists()
 
 
 def test_stored_checkpoint_is_one_of_torchs_own(lab: Lab, reference: str, tmp_path: Path):

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from everstep.cli import (
+    checkpoint_commands,
     data_commands,
     demo_command,
     event_commands,
@@ -96,6 +97,7 @@ for module in (
     run_commands,
     job_commands,
     host_commands,
+    checkpoint_commands,
     event_commands,
     fault_commands,
     data_commands,

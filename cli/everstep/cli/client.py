@@ -139,6 +139,11 @@ class Client:
         params = {"job_id": job_id} if job_id else {}
         return list(self._ask(REGISTRY, "GET", "/v1/checkpoints", params=params)["checkpoints"])
 
+    def checkpoint(self, job_id: str, step: int, generation: int | None = None) -> Json:
+        """Return one checkpoint with its shards; the newest generation's unless asked."""
+        params = {} if generation is None else {"generation": generation}
+        return self._ask(REGISTRY, "GET", f"/v1/checkpoints/{job_id}/{step}", params=params)
+
     def hosts(self) -> list[Json]:
         """Return all hosts."""
         return list(self._ask(INVENTORY, "GET", "/v1/hosts")["hosts"])

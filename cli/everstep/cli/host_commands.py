@@ -1,4 +1,4 @@
-"""``hosts``, ``incidents``, ``checkpoints``: what the services know about the fleet."""
+"""``hosts``, ``incidents``: what the services know about the fleet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from everstep.cli.options import (
     register_listing,
     session_of,
 )
-from everstep.cli.output import OUT, duration, print_json, print_table, short_time, size
+from everstep.cli.output import OUT, duration, print_json, print_table, short_time
 from everstep.core.system import SystemClock
 
 REASON_WIDTH_MIN: Final = 40  # on a narrower screen the terminal folds
@@ -120,35 +120,6 @@ def incident_lines(incident: dict[str, Any], *, now_ms: int, width: int) -> list
     ]
 
 
-def checkpoints(context: typer.Context, job: JobFilter = "", as_json: JsonFlag = False) -> None:
-    """List checkpoints in the object store.
-
-    Only complete ones can be gone back to. Abandoned ones are complete too, but a restart went
-    back over their step; of spoilt ones a part could not be read.
-
-    Example:
-      everstep checkpoints --job demo-4f21ac
-    """
-    with session_of(context).client() as client:
-        found = client.checkpoints(job)
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        [
-            checkpoint["job_id"],
-            checkpoint["step"],
-            checkpoint["generation"],
-            checkpoint.get("unusable_why") or checkpoint.get("state", ""),
-            size(checkpoint.get("bytes") or 0),
-            checkpoint.get("manifest_uri", ""),
-        ]
-        for checkpoint in found
-    ]
-    columns = ["job", "step", "generation", "state", "size", "manifest"]
-    print_table(columns, rows, empty="no checkpoints yet")
-
-
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     register_listing(hosts_app, hosts)
@@ -156,4 +127,3 @@ def add_to(app: typer.Typer) -> None:
     register(hosts_app, uncordon)
     app.add_typer(hosts_app)
     register(app, incidents)
-    register(app, checkpoints)

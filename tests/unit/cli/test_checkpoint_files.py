@@ -1,0 +1,159 @@
+"""Checking a checkpoint's objects, and putting its tensors together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import xxhash
+from safetensors.torch import load_file
+from torch import Tensor
+
+from everstep.cli import checkpoint_files
+from everstep.core.errors import CorruptData, InvalidInput, NotFoundError
+from everstep.memory.slot import PREAMBLE_BYTES, read_preamble
+from everstep.memory.writer import Owner, Part, SlotWriter, TensorSpec
+from everstep.objectstore.memory import MemoryObjects
+
+WEIGHT = torch.arange(24, dtype=torch.float32).view(6, 4)
+BIAS = torch.arange(6).to(torch.bfloat16)
+SCALE = torch.tensor(3, dtype=torch.int64)
+
+
+def slot(path: Path, rank: int, tensors: list[tuple[Part, Tensor]]) -> bytes:
+    """A rank's object."""
+    specs = [
+        TensorSpec(
+            name=".".join(part.path),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            shape=tuple(tensor.shape),
+            bytes=tensor.numel() * tensor.element_size(),
+            part=part,
+        )
+        for part, tensor in tensors
+    ]
+    writer = SlotWriter(path, Owner(job_id="j", rank=rank, world_size=2, generation=1), specs)
+    writer.begin()
+    for spec, (_, tensor) in zip(specs, tensors, strict=True):
+        raw = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        writer.buffers[spec.name][:] = raw
+    writer.commit(step=8, data_state={}, objects={})
+    writer.close()
+    preamble = read_preamble(path)
+    assert preamble is not None
+    return path.read_bytes()[: preamble.slot_bytes]  # as it is uploaded
+
+
+def part(name: str, whole: Tensor, *offsets: int, of: str = "model") -> Part:
+    """A part that begins at ``offsets``."""
+    return Part(path=(of, name), whole=tuple(whole.shape), offsets=offsets)
+
+
+@pytest.fixture
+async def stored(tmp_path: Path):
+    """Two ranks: a matrix cut by columns, a vector cut in two, a number that both hold."""
+    store = MemoryObjects()
+    shards = []
+    for rank in (0, 1):
+        tensors = [
+            (part("weight", WEIGHT, 0, 2 * rank), WEIGHT[:, 2 * rank : 2 * rank + 2]),
+            (part("bias", BIAS, 3 * rank), BIAS[3 * rank : 3 * rank + 3]),
+            (part("scale", SCALE), SCALE),
+            (part("weight", WEIGHT, 0, 2 * rank, of="ema"), WEIGHT[:, 2 * rank : 2 * rank + 2]),
+        ]
+        data = slot(tmp_path / f"slot-{rank}", rank, tensors)
+        uri = f"jobs/j/step-00000008/gen-1/rank-0000{rank}.shard"
+        await store.put(uri, data)
+        checksum = xxhash.xxh3_128_hexdigest(data)
+        shards.append({"rank": rank, "uri": uri, "bytes": len(data), "checksum": checksum})
+    return store, {"job_id": "j", "step": 8, "shards": shards}
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """What an export has not cleaned up."""
+    return list(folder.glob(".everstep-export-*"))
+
+
+def quiet(done: int, total: int) -> None:
+    """No progress."""
+
+
+async def test_model_is_put_together_with_its_bits(stored, tmp_path: Path):
+    """As the library of the format reads it: names, shapes, dtypes, values."""
+    out = tmp_path / "model.safetensors"
+    assert await checkpoint_files.export(*stored, "model", out, quiet) == 3
+    loaded = load_file(out)
+    assert set(loaded) == {"weight", "bias", "scale"}
+    for name, tensor in (("weight", WEIGHT), ("bias", BIAS), ("scale", SCALE)):
+        assert loaded[name].dtype == tensor.dtype
+        assert torch.equal(loaded[name], tensor)
+    assert leftovers(tmp_path) == []
+
+
+async def test_what_was_tracked_by_another_name_is_named(stored, tmp_path: Path):
+    """A wrong ``--part`` is answered with those that there are, and leaves no file."""
+    with pytest.raises(NotFoundError, match="as 'modell'; there is ema, model"):
+        await checkpoint_files.export(*stored, "modell", tmp_path / "out", quiet)
+    assert not (tmp_path / "out").exists()
+
+
+async def test_tensor_of_which_a_part_is_missing_is_refused(stored, tmp_path: Path):
+    """A file with holes would load without a word."""
+    store, manifest = stored
+    half = {**manifest, "shards": manifest["shards"][:1]}
+    with pytest.raises(InvalidInput, match=r"bias: 3 of 6 elements"):
+        await checkpoint_files.export(store, half, "model", tmp_path / "out", quiet)
+
+
+async def test_sound_objects_have_no_faults(stored):
+    """And are counted."""
+    seen: list[tuple[int, int]] = []
+    checked = await checkpoint_files.verify(*stored, lambda *done: seen.append(done))
+    assert [(one.rank, one.tensors, one.faults) for one in checked] == [(0, 4, ()), (1, 4, ())]
+    assert seen == [(1, 2), (2, 2)]
+
+
+async def test_flipped_bit_is_named_by_its_tensor(stored, tmp_path: Path):
+    """With the object's checksum and the tensor's; and nothing is made of such a checkpoint."""
+    store, manifest = stored
+    uri = manifest["shards"][1]["uri"]
+    data = bytearray(await store.get(uri))
+    at = data.index(WEIGHT[:, 2:].contiguous().numpy().tobytes(), PREAMBLE_BYTES)
+    data[at + 5] ^= 1
+    await store.put(uri, bytes(data))
+    good, bad = await checkpoint_files.verify(store, manifest, quiet)
+    assert good.faults == ()
+    assert bad.faults[0].startswith("expected xxh3-128 ")
+    assert bad.faults[1].startswith("model.weight: checksum expected ")
+    assert len(bad.faults) == 2
+    with pytest.raises(CorruptData, match=f"{uri}: expected xxh3-128"):
+        await checkpoint_files.export(store, manifest, "model", tmp_path / "out", quiet)
+
+
+async def test_what_is_gone_cut_short_or_another_ranks_is_told(stored):
+    """Each in its own words."""
+    store, manifest = stored
+    first, second = (shard["uri"] for shard in manifest["shards"])
+    data = await store.get(second)
+    await store.delete(second)
+    *_, gone = await checkpoint_files.verify(store, manifest, quiet)
+    assert gone.faults == ("there is no such object",)
+    await store.put(second, data[:-10])
+    *_, short = await checkpoint_files.verify(store, manifest, quiet)
+    assert short.faults[0] == f"expected {len(data)} bytes, got {len(data) - 10}"
+    assert short.faults[1] == "it is no complete snapshot"
+    await store.put(second, await store.get(first))
+    *_, other = await checkpoint_files.verify(store, manifest, quiet)
+    assert other.faults[-1] == "it is step 8 of rank 0 of job j"
+
+
+def test_object_that_is_no_manifest_is_refused():
+    """Somebody else's file under that key."""
+    assert checkpoint_files.manifest_of(
+        json.dumps({"shards": [], "job_id": "j", "step": 1}).encode(), "x"
+    )
+    for data in (b"", b"[]", b"{}"):
+        with pytest.raises(CorruptData, match=r"jobs/j/manifest\.json is no manifest"):
+            checkpoint_files.manifest_of(data, "jobs/j/manifest.json")
