@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -259,16 +260,23 @@ def _print(table: Table) -> None:
 class _Late:
     """Shows progress on standard error, once something takes its time.
 
-    A bar on a terminal, a line for each thing that is done elsewhere.
+    A bar on a terminal, a line for each thing that is done elsewhere. A timer shows what is being
+    done when it takes long to be told of again.
     """
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(QUIET_S, self._show)
+        self._timer.daemon = True
         self._bar: Progress | None = None
         self._task = TaskID(0)
+        self._doing: tuple[str, int, int | None] = ("starting", 0, None)
         self._told = ""
+        self._over = False
 
     def __enter__(self) -> Self:
+        self._timer.start()
         return self
 
     def __exit__(
@@ -277,21 +285,31 @@ class _Late:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._timer.cancel()
+        with self._lock:
+            self._over = True
+            if self._bar is not None:
+                self._bar.stop()
 
     def tell(self, what: str, done: int, total: int | None) -> None:
         """Say what is being done, and how far it is."""
-        if time.monotonic() - self._began_s < QUIET_S:
-            return
-        if not ERR.is_terminal:
-            if what != self._told:
-                ERR.print(what, markup=False)
-            self._told = what
-            return
-        if self._bar is None:
-            columns = (TextColumn("{task.description}"), BarColumn())
-            self._bar = Progress(*columns, console=ERR, transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task(what)
-        self._bar.update(self._task, description=what, completed=done, total=total)
+        self._doing = (what, done, total)
+        if time.monotonic() - self._began_s >= QUIET_S:
+            self._show()
+
+    def _show(self) -> None:
+        what, done, total = self._doing
+        with self._lock:
+            if self._over:
+                return
+            if not ERR.is_terminal:
+                if what != self._told:
+                    ERR.print(what, markup=False)
+                self._told = what
+                return
+            if self._bar is None:
+                columns = (TextColumn("{task.description}"), BarColumn())
+                self._bar = Progress(*columns, console=ERR, transient=True)
+                self._bar.start()
+                self._task = self._bar.add_task(what)
+            self._bar.update(self._task, description=what, completed=done, total=total)
