@@ -1,8 +1,9 @@
 """What ``torch.save`` would write around a tensor's bytes, without the bytes and without torch.
 
-A file of ``torch.save`` is a ZIP archive (PKWARE's APPNOTE.TXT) of stored records: the tensor's shape
-as a pickle, its bytes, a version. Of one dtype and shape all but the bytes is always the same. A slot that leaves room for it around every tensor is therefore a
-file of PyTorch's distributed checkpoints as it lies there, and is uploaded as it is.
+A file of ``torch.save`` is a ZIP archive (PKWARE's APPNOTE.TXT) of stored records: the tensor's
+shape as a pickle, its bytes, a version. Of one dtype and shape all but the bytes is always the
+same. A slot that leaves room for it around every tensor is therefore a file of PyTorch's
+distributed checkpoints as it lies there, and is uploaded as it is.
 
 The bytes' CRC-32 is left zero: ``torch.load`` does not look at it (``set_crc32_options`` says so),
 and every tensor has a stronger checksum in the slot's header.
