@@ -110,7 +110,8 @@ def history_of(course: Course) -> History:
     first = next((one for one in course.attempts if one.first_at_ms is not None), None)
     if first is None or course.step_ms <= 0:
         raise InvalidInput(
-            f"the record of {course.job_id} is too short: it has not come to its second step"
+            f"the record of {course.job_id} is too short: it has not come to its second step, or "
+            "its script tells of none"
         )
     launched = course.attempts[0]
     up_at_ms = _trains_ms(launched, course) if first is launched else launched.failed_at_ms

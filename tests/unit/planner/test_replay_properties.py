@@ -1,7 +1,7 @@
 import random
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.planner.histories import CYCLE_MS, STARTUP_MS, WALL_MS, history
 
@@ -80,6 +80,7 @@ def any_policy(seed):
     return Policy(restart_ms=draw.randint(0, 30_000), **kept)
 
 
+@settings(deadline=None)
 @given(SEEDS)
 def test_every_millisecond_has_one_cause(seed):
     """Under any policy, and in the blocks too."""
@@ -92,9 +93,10 @@ def test_every_millisecond_has_one_cause(seed):
     assert abs(sum(replayed.block_useful_ms) - replayed.useful_ms) <= 1
 
 
-@given(st.lists(st.tuples(st.integers(0, 9_000), TIMES, TIMES), max_size=6))
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9_000), TIMES, TIMES), max_size=6))
 def test_unchanged_policy_of_a_synthetic_run_is_what_it_did(stretches):
-    """Failures of ranks, each after so much training, summed up here by hand."""
+    """Failures of ranks, each after some training (of none, two are one), summed up by hand."""
     at_ms, told = STARTUP_MS, []
     useful = stall = lost = down = 0
     for trained_ms, detection_ms, restart_ms in stretches:
@@ -131,6 +133,7 @@ def without_spells(seed):
     return replace(any_history(seed), spells=())
 
 
+@settings(deadline=None)
 @given(SEEDS, TIMES, TIMES)
 def test_shorter_restart_never_hurts(seed, first_ms, second_ms):
     """Training begins earlier, and what it does by any moment is never less."""
@@ -140,6 +143,7 @@ def test_shorter_restart_never_hurts(seed, first_ms, second_ms):
     assert done[0] >= done[1]
 
 
+@settings(deadline=None)
 @given(SEEDS, st.integers(1, 3))
 def test_further_spares_that_never_break_never_make_a_run_wait_longer(seed, count):
     """Nor do they cost work, but for what was begun when a host breaks that serves only then.
@@ -156,6 +160,7 @@ def test_further_spares_that_never_break_never_make_a_run_wait_longer(seed, coun
     assert rich.useful_ms + rich.stops * CYCLE_MS >= poor.useful_ms
 
 
+@settings(deadline=None)
 @given(SEEDS)
 def test_same_history_and_policy_replay_the_same(seed):
     """No set's order, no draw."""
