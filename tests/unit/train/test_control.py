@@ -4,13 +4,14 @@ import math
 
 import pytest
 
+from everstep.core.errors import InvalidInput
 from everstep.train.control import Agreement, Vote, tally
 
 
 def agreed(*votes: Vote) -> Agreement:
     """Sum the votes as the collective does."""
     words = [sum(column) for column in zip(*(vote.words() for vote in votes), strict=True)]
-    return tally(words, len(votes))
+    return tally(words, len(votes), votes[0])
 
 
 def test_votes_add_up_to_norm_mean_loss_and_tokens():
@@ -61,3 +62,18 @@ def test_one_request_counts_for_all_and_one_missing_replica_too():
 def test_loss_that_nobody_has_is_nan():
     """No loss is not a loss of zero."""
     assert math.isnan(agreed(Vote(), Vote()).loss)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_rank_that_has_returned_while_others_train_ends_the_step_before_it_is_applied(first):
+    """Its last vote would be added to their gradients: a wrong norm, and so a wrong update."""
+    votes = [Vote(step=7, finishing=True), Vote(step=7), Vote(step=7)]
+    with pytest.raises(InvalidInput, match="1 of 3 ranks have returned from the entry point"):
+        agreed(*(votes if first else reversed(votes)))
+    assert not agreed(*[Vote(step=7, finishing=True)] * 3).skip
+
+
+def test_ranks_at_different_steps_do_not_agree_on_anything():
+    """One has called step() more often than the others."""
+    with pytest.raises(InvalidInput, match="this rank has completed 7 steps, all together 15"):
+        agreed(Vote(step=7), Vote(step=8))

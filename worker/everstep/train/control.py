@@ -16,7 +16,9 @@ from typing import Any, Final
 import torch
 from torch import distributed as dist
 
-WORDS: Final = 9
+from everstep.core.errors import InvalidInput
+
+WORDS: Final = 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,8 @@ class Vote:
         stop: whether its agent asked for a stop.
         replicated: whether its newest snapshot lies in its own and its peer's memory.
         durable_busy: whether its durable slot is still being uploaded.
+        step: how many steps it has completed.
+        finishing: whether it is through: its entry point has returned, or all steps are made.
     """
 
     squared_norm: float = 0.0
@@ -40,6 +44,8 @@ class Vote:
     stop: bool = False
     replicated: bool = True
     durable_busy: bool = False
+    step: int = 0
+    finishing: bool = False
 
     def words(self) -> list[float]:
         """Return the numbers that are summed."""
@@ -55,6 +61,8 @@ class Vote:
             float(self.stop),
             float(self.replicated),
             float(self.durable_busy),
+            float(self.step),
+            float(self.finishing),
         ]
 
 
@@ -98,9 +106,29 @@ def from_notes(notes: dict[str, Any]) -> Agreement:
     return Agreement(**notes, save=False, stop=False, replicated=False, durable_free=False)
 
 
-def tally(words: list[float], world_size: int) -> Agreement:
-    """Read the summed words of all ranks."""
-    squared, loss, losses, tokens, non_finite, save, stop, replicated, busy = words
+def tally(words: list[float], world_size: int, mine: Vote) -> Agreement:
+    """Read the summed words of all ranks.
+
+    Args:
+        words: the sums.
+        world_size: how many ranks have voted.
+        mine: this rank's vote.
+
+    Raises:
+        InvalidInput: the ranks do not vote on the same: one has returned while others train on.
+    """
+    squared, loss, losses, tokens, non_finite, save, stop, replicated, busy, steps, through = words
+    if through not in {0, world_size}:
+        raise InvalidInput(
+            f"{int(through)} of {world_size} ranks have returned from the entry point while the "
+            f"others train on (this one {'has returned' if mine.finishing else 'trains'}, after "
+            f"step {mine.step}): all ranks must make the same number of steps"
+        )
+    if steps != world_size * mine.step:
+        raise InvalidInput(
+            f"this rank has completed {mine.step} steps, all together {int(steps)} and not "
+            f"{world_size} times as many: every rank must call run.step() once for every batch"
+        )
     return Agreement(
         grad_norm=math.sqrt(squared) if squared >= 0 else math.nan,
         loss=loss / losses if losses else math.nan,
@@ -127,8 +155,8 @@ class StepCollective:
         self._words = torch.zeros(WORDS, dtype=torch.float64)
 
     def agree(self, vote: Vote) -> Agreement:
-        """Sum everybody's vote; blocks until all ranks have voted."""
+        """Sum everybody's vote; blocks until all ranks have voted. Raises as ``tally`` does."""
         self._words.copy_(torch.tensor(vote.words(), dtype=torch.float64))
         if self._world_size > 1:
             dist.all_reduce(self._words, group=self._group)
-        return tally(self._words.tolist(), self._world_size)
+        return tally(self._words.tolist(), self._world_size, vote)

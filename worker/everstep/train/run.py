@@ -272,6 +272,7 @@ class Run:
             stop=self._stop_asked,
             replicated=replicated,
             durable_busy=busy,
+            step=self.step_index,
         )
         begun_ms = self._watch.now_ms()
         agreement = self._collective.agree(vote)

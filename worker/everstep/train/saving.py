@@ -86,7 +86,13 @@ class Saver:
             expired = self._clock.monotonic_ms() > deadline_ms
             # A save request is what this last round has no other use for: here it means "too late".
             agreement = self._collective.agree(
-                Vote(replicated=replicated, durable_busy=busy, save=expired)
+                Vote(
+                    replicated=replicated,
+                    durable_busy=busy,
+                    save=expired,
+                    step=step,
+                    finishing=True,
+                )
             )
             if (agreement.replicated and agreement.durable_free) or agreement.save:
                 break
@@ -100,5 +106,5 @@ class Saver:
         self._snapshots.go_on(lambda: None)
         self._snapshots.wait_whole()
         # Nobody leaves, and takes its connections along, before everybody has written.
-        self._collective.agree(Vote())
+        self._collective.agree(Vote(step=step, finishing=True))
         return slot, durable
