@@ -8,6 +8,7 @@ benchmarks.simulation``; ``--days`` and ``--seeds`` make it shorter, ``--only`` 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 import time
@@ -21,8 +22,12 @@ from benchmarks.support import figures
 
 from everstep.core.waste import exact_shares
 from everstep.fleet.ledger import ALL_CAUSES
+from everstep.fleet.recorded import events_of
 from everstep.fleet.scenario import Scenario, parse
 from everstep.fleet.simulate import Outcome, simulate
+from everstep.planner.history import checked
+from everstep.planner.history_events import read_events
+from everstep.planner.replay import Policy, replay
 from everstep.planner.statistics import estimate
 
 SEEDS: Final = 20
@@ -34,6 +39,11 @@ memory_every = 0
 object_every = 53
 object_stall_s = 5.0
 """
+
+
+# Spares that run out: what the services do (wait), and what shrinking the job would give, replayed
+# from the same run's record by the planner (``docs/planner.md``), because no service shrinks yet.
+WAIT_OR_SHRINK: Final = {"spares_run_out_0.1_percent": 2, "spares_run_out_0_percent": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +90,13 @@ switch_per_year = 0.2
     "lanl_18": Case(text="failures = { kind = 'trace', trace = 'lanl-18' }", goodput_min=0.98),
     "lanl_20": Case(text="failures = { kind = 'trace', trace = 'lanl-20' }", goodput_min=0.98),
     **{
+        name: Case(
+            text="failures = { kind = 'trace', trace = 'lanl-20' }\n"
+            f"fleet = {{ spares = {spares} }}"
+        )
+        for name, spares in WAIT_OR_SHRINK.items()
+    },
+    **{
         f"lanl_20_spares_{100 * spares / HOSTS:.1f}_percent": Case(
             text="failures = { kind = 'trace', trace = 'lanl-20' }\n"
             f"fleet = {{ spares = {spares} }}"
@@ -118,17 +135,36 @@ def model_waste(scenario: Scenario) -> float:
     ).waste
 
 
-def one(name: str, seed: int, days: float) -> tuple[Outcome, float]:
-    """Simulate one seed of a case; returns its processor time [s] too."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """One seed of a case; ``replayed`` is its goodput by policy, where that is asked for."""
+
+    outcome: Outcome
+    processor_s: float
+    replayed: dict[str, float]
+
+
+def one(name: str, seed: int, days: float) -> Seed:
+    """Simulate one seed of a case."""
+    trace = io.StringIO() if name in WAIT_OR_SHRINK else None
+    scenario = scenario_of(name)
     begun_s = time.process_time()
-    outcome = simulate(scenario_of(name), seed=seed, days=days)
-    return outcome, time.process_time() - begun_s
+    outcome = simulate(scenario, seed=seed, days=days, trace=trace)
+    spent_s = time.process_time() - begun_s
+    replayed = {}
+    if trace is not None:
+        events = events_of(trace.getvalue(), scenario, days=days)
+        stall_ms = round(1e3 * scenario.checkpoint.memory_stall_s)
+        history = checked(read_events(events, source=name, stall_ms=stall_ms))
+        policies = {"wait": Policy(no_spare="wait"), "elastic": Policy(no_spare="elastic")}
+        replayed = {word: replay(history, policy).goodput for word, policy in policies.items()}
+    return Seed(outcome=outcome, processor_s=spent_s, replayed=replayed)
 
 
-def figures_of(name: str, runs: Sequence[tuple[Outcome, float]]) -> dict[str, Any]:
+def figures_of(name: str, runs: Sequence[Seed]) -> dict[str, Any]:
     """Summarise the seeds of a case."""
     case, scenario = CASES[name], scenario_of(name)
-    outcomes = [outcome for outcome, _ in runs]
+    outcomes = [run.outcome for run in runs]
     goodput = estimate([outcome.goodput for outcome in outcomes])
     found: dict[str, Any] = {
         "goodput": round(goodput.mean, 5),
@@ -146,8 +182,14 @@ def figures_of(name: str, runs: Sequence[tuple[Outcome, float]]) -> dict[str, An
             for cause in ALL_CAUSES
             if any(o.causes_ms[cause] for o in outcomes)
         },
-        "processor_s_a_seed": figures.summary([spent for _, spent in runs], 1),
+        "processor_s_a_seed": figures.summary([run.processor_s for run in runs], 1),
     }
+    for word in ("wait", "elastic") if name in WAIT_OR_SHRINK else ():
+        replayed = estimate([run.replayed[word] for run in runs])
+        found |= {
+            f"replayed_{word}": round(replayed.mean, 5),
+            f"replayed_{word}_95_percent": [round(replayed.low, 5), round(replayed.high, 5)],
+        }
     if case.goodput_min is not None:
         found |= {"goodput_to_reach": case.goodput_min, "reached": goodput.low >= case.goodput_min}
     if case.modelled:
@@ -181,7 +223,8 @@ def main() -> None:
             "days": options.days,
             "seeds": options.seeds,
             "cases": cases,
-            "not_here": "elastic against waiting: the services do not shrink a job yet",
+            "replayed": "from the simulated run's events, as plan --from-history does: the "
+            "services do not shrink a job yet",
             "machine": before,
         },
         keep=whole,

@@ -82,9 +82,9 @@ class Ledger:
             kept = max(step, stretch.first)
             whole_ms = self._cadence.elapsed_ms(stretch.first, stretch.last)
             kept_ms = self._cadence.elapsed_ms(stretch.first, kept)
-            left = _Stretch(
-                first=stretch.first, last=kept, slow_ms=stretch.slow_ms * kept_ms // whole_ms
-            )
+            # Of a stretch without a step, nothing is kept: it was slow for nothing.
+            slow_ms = stretch.slow_ms * kept_ms // whole_ms if whole_ms else 0
+            left = _Stretch(first=stretch.first, last=kept, slow_ms=slow_ms)
             self._add(left, 1)
             lost_ms = whole_ms + stretch.slow_ms - kept_ms - left.slow_ms
             self.causes[Cause.LOST_WORK] += lost_ms

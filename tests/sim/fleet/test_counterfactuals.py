@@ -1,16 +1,14 @@
 import functools
 import io
-import json
-import re
 
 import pytest
 
+from everstep.fleet.recorded import events_of
 from everstep.fleet.scenario import parse
 from everstep.fleet.simulate import simulate
 from everstep.planner.history import checked
 from everstep.planner.history_events import read_events
 from everstep.planner.replay import Policy, replay
-from everstep.sim.loop import EPOCH_MS
 
 # Twelve failures of serving hosts a day, on eight hosts; everything that a policy can change.
 FLEET = """
@@ -54,8 +52,6 @@ SEEDS = range(3)
 BOUND = 0.03
 BOUND_OF_A_SEED = 0.08
 BOUND_OF_NEW_HOSTS = 0.15  # a ninth of the hosts breaks at other times than in the simulation
-LINE = re.compile(r"(\d+) (\S+) \d+ ([A-Z]\w+) ?(.*)")
-OUT = re.compile(r"(\d+) (host-\d+) is out for (\d+) ms")
 
 
 @functools.cache
@@ -66,90 +62,11 @@ def _simulated(seed, **changed):
     return simulate(scenario, seed=seed, days=DAYS, trace=trace), trace.getvalue()
 
 
-class _Export:
-    """The trace of a simulated run as `everstep events --json` would print it."""
-
-    def __init__(self, trace, known):
-        self.known = known
-        self.broke = {}
-        self.waiting = False  # then the real monitor tells of lost hosts, the simulation does not
-        self.lines = []
-        for line in trace.splitlines():
-            if out := OUT.fullmatch(line):
-                self.broke[out[2]] = int(out[1])
-                if self.waiting:
-                    fields = {"kind": "host_lost"}
-                    self.incident(int(out[1]), "watch-host", fields, [out[2]], {})
-            elif found := LINE.fullmatch(line):
-                at_ms, stream, kind, rest = int(found[1]), found[2], found[3], found[4]
-                if at_ms <= DAYS * 86_400_000:
-                    fields = dict(p.split("=", 1) for p in rest.split(" ") if "=" in p)
-                    self.event(at_ms, stream, kind, fields)
-        self.add(DAYS * 86_400_000, "job_stopped", job_id="sim", generation="0")
-
-    def event(self, at_ms, stream, kind, fields):
-        listed = {name: fields.get(name, "").split(",") if fields.get(name) else [] for name in (
-            "hosts", "lost_hosts", "replacements",
-        )}  # fmt: skip
-        job = {"job_id": "sim", "generation": fields.get("generation", "0")}
-        match kind:
-            case "HostJoined" | "HostUncordoned" | "HostCordoned":
-                name = re.sub(r"(?<!^)([A-Z])", r"_\1", kind).lower()
-                self.add(at_ms, name, host_id=fields["host_id"])
-            case "JobSubmitted":
-                spec = {
-                    "layout": {"pp": 1, "dp_shard": 8, "tp": 8},
-                    "checkpoint": {
-                        "memory_every_steps": self.known["memory_every"],
-                        "object_every_steps": 300,
-                    },
-                }
-                self.add(at_ms, "job_submitted", job_id="sim", spec_json=json.dumps(spec))
-            case "GenerationBegun":
-                lost = {"lost_hosts": listed["lost_hosts"]}
-                self.add(at_ms, "generation_begun", cause=fields["cause"], **lost, **job)
-            case "HostsShort":
-                self.waiting = True
-                self.add(at_ms, "hosts_short", **job)
-            case "PlacementDecided":
-                self.waiting, self.replacements = False, listed["replacements"]
-            case "JobMarked" if fields["mark"] == "placed":
-                placement = {"hosts": [{"host_id": host} for host in listed["hosts"]]}
-                changes = {"placement": placement, "replacements": self.replacements}
-                self.add(at_ms, "placement_decided", **changes, **job)
-            case "RestoreDecided":
-                self.add(at_ms, "restore_decided", step=fields["step"], **job)
-            case "GenerationProgressed":
-                self.add(at_ms, "generation_progressed", step=fields["step"], **job)
-            case "IncidentOpened":
-                self.incident(at_ms, stream, fields, listed["hosts"], job)
-
-    def incident(self, at_ms, stream, fields, hosts, job):
-        idle = stream != "watch-sim"
-        lost = fields["kind"] == "host_lost"
-        failed_ms = self.broke[hosts[0]] if lost else at_ms - self.known["detection_s"] * 1_000
-        self.add(
-            at_ms,
-            "incident_opened",
-            kind=fields["kind"],
-            hosts=hosts,
-            step=fields.get("step", "0"),
-            failed_at_ms=str(EPOCH_MS + round(failed_ms)),
-            detected_at_ms=str(EPOCH_MS + at_ms),
-            **({"job_id": "", "generation": "0"} if idle else job),
-        )
-
-    def add(self, at_ms, name, /, **payload):
-        at = str(EPOCH_MS + at_ms)
-        event = {"type": f"{name}.v1", "recorded_at_ms": at, name: {**payload, "at_ms": at}}
-        self.lines.append(json.dumps(event))
-
-
 @functools.cache
 def _history(seed, **changed):
     """The record of a run, read as a person's export would be."""
     _, trace = _simulated(seed, **changed)
-    text = "\n".join(_Export(trace, AS_IT_WAS | changed).lines)
+    text = events_of(trace, parse(FLEET.format(**(AS_IT_WAS | changed))), days=DAYS)
     return checked(read_events(text, source="the trace", stall_ms=500))
 
 

@@ -203,3 +203,41 @@ def test_memory_is_flat_in_simulated_time():
         tracemalloc.stop()
     each = (peaks[1] - peaks[0]) / (generations[1] - generations[0])
     assert each < 3_000, (peaks, generations)
+
+
+ROLLED_BACK = """
+[fleet]
+hosts = 8
+spares = 4
+hosts_per_pod = 4
+[job]
+pp = 2
+dp_shard = 4
+step_s = 1.0
+restarts_per_hour_max = 1000
+[failures]
+job_mtbf_h = 2.0
+rank_share = 0.25
+[repair]
+median_h = 1.0
+sigma = 0.5
+[detection]
+host_s = 5.0
+rank_s = 5.0
+[restart]
+ranks_s = 20
+spread = false
+[checkpoint]
+memory_every = 60
+memory_stall_s = 0.5
+replicate_s = 2.0
+object_every = 3600
+state_gb = 0
+store_gb_per_s = 1
+"""
+
+
+def test_generation_that_made_no_step_and_is_rolled_back_has_nothing_to_lose():
+    """A stretch of no steps once stopped the books in silence, and the figures were wrong."""
+    outcome = simulate(parse(ROLLED_BACK), seed=1, days=10)
+    assert sum(outcome.causes_ms.values()) == outcome.wall_ms
