@@ -9,6 +9,7 @@ import pytest
 from everstep.monitor import queries
 from everstep.monitor.ledger import Cause, account
 from everstep.sim.scenarios import play
+from everstep.sim.swarm import run_seed
 
 
 def _moved(ledger, cause, to, ms):
@@ -63,3 +64,22 @@ def test_ledger_that_is_wrong_is_found(how, said, monkeypatch):
     monkeypatch.setattr(queries, "account", _lies(how))
     with pytest.raises(AssertionError, match=said):
         play("host_lost")
+
+
+@pytest.mark.parametrize("said", [0, 2])
+def test_incident_that_says_other_lost_steps_is_found(said, monkeypatch):
+    """The job has lost one, and the monitor had heard of it."""
+    read = queries.incidents
+
+    async def incidents(connection, job_id):
+        return [row | {"lost_steps": said} for row in await read(connection, job_id)]
+
+    monkeypatch.setattr(queries, "incidents", incidents)
+    with pytest.raises(AssertionError, match=rf"lost 1 steps, .*, and its incidents say {said}"):
+        play("host_lost")
+
+
+@pytest.mark.parametrize("seed", [183, 223])
+def test_host_whose_clock_is_an_hour_ahead_does_not_stretch_its_job(seed):
+    """What it tells of has happened by then; the job took a minute, not an hour."""
+    assert run_seed(seed).wrong == ()

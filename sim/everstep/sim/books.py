@@ -8,9 +8,6 @@ ledger cuts time at the same moments at which the model's steps end. Two things 
   monitor had not written is gone; such a step may be missing from the useful time.
 * Clocks of hosts that are wrong: steps are dated by them, marks by the services' clocks. A world
   with such hosts is held to the sum alone.
-
-And one thing that should not, yet does: the steps of a stray (an older generation that stepped on)
-are laid over the time of the generation that replaced it. Such a job is held to the sum alone too.
 """
 
 from __future__ import annotations
@@ -23,9 +20,9 @@ from sqlalchemy import select
 from everstep.core.ports import StoredEvent
 from everstep.monitor import queries
 from everstep.monitor.codec import CODEC
-from everstep.monitor.events import IncidentRecovered
+from everstep.monitor.events import IncidentRecovered, Mark
 from everstep.monitor.ledger import Cause, Ledger
-from everstep.monitor.projections import STEP_METRICS
+from everstep.monitor.projections import MARKS, STEP_METRICS
 from everstep.monitor.wiring import NAME as MONITOR
 from everstep.sim.truth import Made
 from everstep.sim.world import World
@@ -47,7 +44,7 @@ class Books:
         """Return what is wrong with the ledgers of jobs that have ended."""
         for job_id in sorted(self._world.truth.histories):
             ledger = await self._sums(job_id)
-            if job_id not in self._world.truth.strayed and self._clocks_are_right():
+            if self._clocks_are_right():
                 await self._check_useful(job_id, ledger)
                 await self._check_lost(job_id, ledger)
         return self.broken
@@ -76,6 +73,8 @@ class Books:
         total_ms = sum(ledger.causes.values())
         if total_ms != ledger.wall_ms:
             self._fail(job_id, f"sums to {total_ms} ms and {ledger.wall_ms} ms have passed")
+        if ledger.wall_ms > world.now_ms:
+            self._fail(job_id, f"is {ledger.wall_ms} ms long, and the world {world.now_ms} ms old")
         below = sorted(cause for cause, ms in ledger.causes.items() if ms < 0)
         if below:
             self._fail(job_id, f"has causes below 0: {', '.join(below)}")
@@ -98,10 +97,16 @@ class Books:
             )
 
     async def _check_lost(self, job_id: str, ledger: Ledger) -> None:
-        """Lost work holds what the steps took that are done again."""
+        """Lost work holds what the steps took that are done again; no incident has lost more."""
         truth = self._world.truth
         told = await self._told(job_id)
-        lost = [made for step, made in truth.lost[job_id] if (made.generation, step) in told]
+        begun_ms = await self._begun_ms(job_id)
+        # From when another generation has begun, time is the restart's, though steps are made yet.
+        lost = [
+            made
+            for step, made in truth.lost[job_id]
+            if (made.generation, step) in told and made.at_ms <= begun_ms[made.generation + 1]
+        ]
         lost_ms = sum(self._counts_ms(made) for made in lost)
         if ledger.causes[Cause.LOST_WORK] < lost_ms:
             self._fail(
@@ -109,6 +114,29 @@ class Books:
                 f"has {ledger.causes[Cause.LOST_WORK]} ms of lost work; the {len(lost)} steps that "
                 f"were done again took {lost_ms} ms",
             )
+        incidents = await queries.incidents(self._world.backing.tables.connection, job_id)
+        said = sum(incident["lost_steps"] or 0 for incident in incidents)
+        # What was not heard of when the last incident was opened is in none.
+        heard = max((incident["step"] for incident in incidents), default=0)
+        low = sum(step <= heard for step, _ in truth.lost[job_id])
+        known = {incident["generation"] for incident in incidents}
+        if not {generation - 1 for generation in begun_ms if generation > 1} <= known:
+            low = 0  # begun by a person, or because a host did not answer: there is no incident
+        if not low <= said <= len(truth.lost[job_id]):
+            self._fail(
+                job_id,
+                f"lost {len(truth.lost[job_id])} steps, {low} of which were known, and its "
+                f"incidents say {said}",
+            )
+
+    async def _begun_ms(self, job_id: str) -> dict[int, int]:
+        """Return when each generation was begun, in the world's time."""
+        marks = await self._world.backing.tables.connection.execute(
+            select(MARKS.c.generation, MARKS.c.at_ms).where(
+                MARKS.c.job_id == job_id, MARKS.c.mark == Mark.BEGUN.value
+            )
+        )
+        return {row.generation: row.at_ms - self._world.epoch_ms for row in marks}
 
     async def _told(self, job_id: str) -> set[tuple[int, int]]:
         """Return the (generation, step) that the monitor has a row of."""

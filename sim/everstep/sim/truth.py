@@ -25,6 +25,7 @@ class Made:
     """A step that was made; ``took_ms`` is from the one before it, or from when all had loaded."""
 
     generation: int
+    at_ms: int
     state: str
     took_ms: int
     first: bool  # of its generation
@@ -37,7 +38,6 @@ class Truth:
         self._world = world
         self.histories: dict[str, dict[int, Made]] = {}  # job -> step -> how it was made
         self.lost: dict[str, list[tuple[int, Made]]] = {}  # job -> steps that are done again
-        self.strayed: set[str] = set()  # jobs of which an older generation stepped on
         self._moved_ms: dict[tuple[str, int], int] = {}  # job, generation -> its newest step
         self._newest: dict[str, int] = {}
 
@@ -68,12 +68,12 @@ class Truth:
         """A step is done: only the newest generation may."""
         newest = self._newest[training.job_id]
         if training.generation != newest:
-            self.strayed.add(training.job_id)
             self._check_stray(training, newest)
             return
         key = (training.job_id, training.generation)
         self.histories[training.job_id][training.step] = Made(
             generation=training.generation,
+            at_ms=self._world.now_ms,
             state=training.state,
             took_ms=self._world.now_ms - self._moved_ms[key],
             first=training.step == max(training.restore_step, 0) + 1,

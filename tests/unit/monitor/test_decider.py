@@ -222,16 +222,51 @@ def test_verdict_on_an_older_generation_is_dropped():
     WATCH.given(*up(1), *up(2)).when(OpenIncident(**OPEN)).then()
 
 
-def test_first_step_of_the_next_generation_ends_the_incident():
-    """Lost steps are those completed beyond the step that the run went on from."""
-    given = WATCH.given(*up(1), IncidentOpened(**OPEN), *up(2))
-    progress = ObserveProgress(job_id="j", generation=2, step=8, at_ms=950)
-    progressed = GenerationProgressed(job_id="j", generation=2, step=8, at_ms=950)
-    recovered = IncidentRecovered(
-        incident_id="i1", job_id="j", recovered_at_ms=950, lost_ms=900, lost_steps=1
+def recovered(incident_id: str, at_ms: int, lost_steps: int) -> IncidentRecovered:
+    """An incident of job j that failed at 50 ms has ended."""
+    return IncidentRecovered(
+        incident_id=incident_id,
+        job_id="j",
+        recovered_at_ms=at_ms,
+        lost_ms=at_ms - 50,
+        lost_steps=lost_steps,
     )
-    given.when(progress).then(progressed, recovered)
-    given.given(progressed, recovered).when(progress).then()
+
+
+def progress(generation: int, step: int) -> tuple[ObserveProgress, GenerationProgressed]:
+    """Every host has reported a generation's first step: the command and its event."""
+    fields = {"job_id": "j", "generation": generation, "step": step, "at_ms": 950}
+    return ObserveProgress(**fields), GenerationProgressed(**fields)
+
+
+def test_first_step_of_the_next_generation_ends_the_incident():
+    """Lost steps are those beyond the plan, whatever step is told of first."""
+    given = WATCH.given(*up(1), IncidentOpened(**OPEN), *up(2), marked(2, Mark.PLANNED, step=7))
+    command, progressed = progress(2, 9)
+    given.when(command).then(progressed, recovered("i1", 950, 1))
+    given.given(progressed, recovered("i1", 950, 1)).when(command).then()
+
+
+def test_first_step_that_is_told_late_ends_no_incident_of_its_generation():
+    """What befell the generation came after it."""
+    given = WATCH.given(*up(1), IncidentOpened(**OPEN))
+    command, progressed = progress(1, 1)
+    given.when(command).then(progressed)
+
+
+def test_steps_are_lost_by_one_of_two_incidents():
+    """The second one struck before a plan, or between two: the sum is what was lost."""
+    second = IncidentOpened(**{**OPEN, "incident_id": "i2", "generation": 2})
+    command, progressed = progress(3, 6)
+    unplanned = (*up(1), IncidentOpened(**OPEN), *up(2), second, *up(3))
+    given = WATCH.given(*unplanned, marked(3, Mark.PLANNED, step=5))
+    given.when(command).then(progressed, recovered("i1", 950, 3), recovered("i2", 950, 0))
+    at_7 = IncidentOpened(**{**OPEN, "incident_id": "i2", "generation": 2, "step": 7})
+    given = WATCH.given(
+        *up(1), IncidentOpened(**OPEN), *up(2), marked(2, Mark.PLANNED, step=7),
+        at_7, *up(3), marked(3, Mark.PLANNED, step=5),
+    )  # fmt: skip
+    given.when(command).then(progressed, recovered("i1", 950, 1), recovered("i2", 950, 2))
 
 
 def test_watch_that_is_over_takes_nothing():

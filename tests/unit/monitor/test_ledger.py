@@ -85,6 +85,28 @@ def test_ledger_of_a_wait_for_hosts_separates_it_from_the_restart():
     }
 
 
+def test_ledger_lays_no_step_of_a_stray_over_its_successor():
+    """An older generation that nobody could end steps on: the newer one's time is its own."""
+    ledger = account(
+        submitted_at_ms=0,
+        end_ms=1_000,
+        generations=[
+            Generation(generation=1, cause="launch", begun_at_ms=0, restore_step=-1),
+            Generation(generation=2, cause="recovery", begun_at_ms=450, restore_step=2),
+        ],
+        steps=[
+            *(step(1, number, 100 + 100 * number) for number in range(1, 8)),
+            *(step(2, number, 500 + 100 * (number - 2)) for number in range(3, 8)),
+        ],
+    )
+    assert nonzero(ledger) == {
+        "startup": 100,
+        "useful": 200 + 500,
+        "lost_work": 150,
+        "restart": 50,
+    }
+
+
 def test_ledger_of_a_pause_is_paused():
     """The time between pause and resume is a person's."""
     ledger = account(

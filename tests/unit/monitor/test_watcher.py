@@ -188,7 +188,7 @@ async def test_idle_host_that_falls_silent_is_an_incident_of_its_own(stage):
 async def test_watch_adopted_by_a_new_monitor_judges_what_comes(stage):
     """A monitor that was killed loses volatile evidence only."""
     second = Stage(stage.store, stage.at_ms)
-    await second.watcher.adopt("j", 5)
+    await second.watcher.adopt("j", 1, 5)
     await second.tick(7_000)
     second.dead.add("h0")
     await second.watcher.echoed(echo(3))

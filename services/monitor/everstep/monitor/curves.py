@@ -6,6 +6,7 @@ remember the last thousand; whoever finds a hole asks one of the job's hosts. Pu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,6 +27,7 @@ class Hole:
 
 @dataclass(slots=True)
 class _Curve:
+    generation: int = 0
     covered: int = 0
     beyond: set[int] = field(default_factory=set)
     hosts: set[str] = field(default_factory=set)
@@ -40,15 +42,30 @@ class Curves:
     def __init__(self) -> None:
         self._curves: dict[str, _Curve] = {}
 
-    def adopt(self, job_id: str, step: int) -> None:
-        """Take up a curve of which everything up to ``step`` is kept."""
-        self._curves[job_id] = _Curve(covered=step)
+    def adopt(self, job_id: str, generation: int, step: int, hosts: Iterable[str]) -> None:
+        """Take up a curve of which everything up to ``step`` is kept; ``hosts`` may tell more."""
+        self._curves[job_id] = _Curve(generation=generation, covered=step, hosts=set(hosts))
 
-    def saw(self, job_id: str, step: int, host_id: str, now_ms: int) -> None:
-        """Note a step that was told by a host (or by the run's end, with no host)."""
+    def resumed(self, job_id: str, generation: int, step: int) -> None:
+        """The run goes on from a step: those beyond it are made, and told, once more."""
         curve = self._curves.setdefault(job_id, _Curve())
-        if host_id:
-            curve.hosts.add(host_id)
+        if generation <= curve.generation:
+            return  # told again
+        curve.generation = generation
+        curve.covered = min(curve.covered, max(step, 0))
+        curve.beyond.clear()
+        curve.open_since_ms = None
+        curve.questions = 0
+
+    def saw(self, job_id: str, generation: int, step: int, host_id: str, now_ms: int) -> None:
+        """Note a step that was told by a host; one of an older generation is made again."""
+        curve = self._curves.setdefault(job_id, _Curve())
+        if generation < curve.generation:
+            return
+        curve.hosts.add(host_id)
+        self._note(curve, step, now_ms)
+
+    def _note(self, curve: _Curve, step: int, now_ms: int) -> None:
         if step > curve.covered:
             curve.beyond.add(step)
         while curve.covered + 1 in curve.beyond:
@@ -68,7 +85,7 @@ class Curves:
         curve.over = True
         if last_step > curve.covered:
             # Not seen itself: one more beyond it keeps the hole open until it is told.
-            self.saw(job_id, last_step + 1, "", now_ms)
+            self._note(curve, last_step + 1, now_ms)
 
     def holes(self, now_ms: int) -> list[Hole]:
         """Return holes to ask about now; gives up those that nobody could fill."""

@@ -8,6 +8,7 @@ finish while their job is being paused: a run that is through is through.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, assert_never
 
 from everstep.core.decision import Accepted, Rejected
@@ -58,7 +59,7 @@ def decide(command: Command, watch: Watch) -> Decision:
         case OpenIncident():
             return _open(command, watch)
         case CloseHostIncident():
-            return Accepted(tuple(_recovered(watch, command.at_ms, resumed_after=None)))
+            return Accepted(tuple(_recovered(watch, command.at_ms)))
         case _:
             assert_never(command)
 
@@ -111,7 +112,7 @@ def _exit(command: ObserveExit, watch: Watch) -> Decision:
         detail=_uneven(finished),
     )
     # After the last step there is no next one to recover with: returning is as good.
-    return Accepted((ended, done, *_recovered(watch, done.at_ms, resumed_after=done.step)))
+    return Accepted((ended, done, *_recovered(watch, done.at_ms)))
 
 
 def _concerns(command: ObserveExit, watch: Watch) -> bool:
@@ -169,7 +170,11 @@ def _progress(command: ObserveProgress, watch: Watch) -> Decision:
         step=command.step,
         at_ms=command.at_ms,
     )
-    return Accepted((progressed, *_recovered(watch, command.at_ms, resumed_after=command.step - 1)))
+    # A first step that was told late is no recovery from what befell its own generation.
+    earlier = tuple(r for r in watch.open_incidents if r.generation < command.generation)
+    return Accepted(
+        (progressed, *_recovered(replace(watch, open_incidents=earlier), command.at_ms))
+    )
 
 
 def _stray(command: ObserveStray, watch: Watch) -> Decision:
@@ -219,7 +224,7 @@ def _stale(generation: int, watch: Watch) -> bool:
 def _closed(watch: Watch, ended: MarkJob) -> list[Event]:
     """End what is still open when a job ends."""
     if ended.cause == "succeeded":
-        return _recovered(watch, ended.at_ms, resumed_after=None)
+        return _recovered(watch, ended.at_ms)
     why = "the job failed" if ended.cause == "failed" else f"the job was {ended.cause}"
     return [
         IncidentClosed(
@@ -232,22 +237,15 @@ def _closed(watch: Watch, ended: MarkJob) -> list[Event]:
     ]
 
 
-def _recovered(watch: Watch, at_ms: int, *, resumed_after: int | None) -> list[Event]:
-    """End every open incident.
-
-    Args:
-        watch: before the recovery.
-        at_ms: when the first new step was committed.
-        resumed_after: the step the run went on from (steps completed beyond it were lost), or None
-            for a host outside any job.
-    """
+def _recovered(watch: Watch, at_ms: int) -> list[Event]:
+    """End every open incident, ``at_ms``: when the first new step was committed."""
     return [
         IncidentRecovered(
             incident_id=ref.incident_id,
             job_id=watch.job_id,
             recovered_at_ms=at_ms,
             lost_ms=max(0, at_ms - ref.failed_at_ms),
-            lost_steps=0 if resumed_after is None else max(0, ref.step - resumed_after),
+            lost_steps=ref.lost_steps or 0,
         )
         for ref in watch.open_incidents
     ]

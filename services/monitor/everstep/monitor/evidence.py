@@ -30,6 +30,7 @@ class Gathered:
     root_ms: int = 0
     echo_ms: int = 0
     step: int = 0
+    planned: int = 0  # the newest generation whose plan is taken into ``step``
     stepped_ms: int = 0
     placed_ms: int = 0
     first_steps: dict[str, int] = field(default_factory=dict)
@@ -38,8 +39,10 @@ class Gathered:
     def begin(self, watch: Watch, now_ms: int) -> None:
         """Take up the watch's generation; evidence of an older one is dropped.
 
-        ``step`` stays: it says how far the run had come before.
+        ``step`` stays until a plan says where the run goes on from.
         """
+        if watch.restore_step is not None and self.planned < watch.generation:
+            self.planned, self.step = watch.generation, watch.restore_step
         if watch.generation != self.generation:
             self.generation = watch.generation
             self.hosts.clear()

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from everstep.core.errors import InvalidInput
 from everstep.core.ports import Consumed, Message, Receive
 from everstep.core.spec import parse_spec_json
+from everstep.core.system import Clock
 from everstep.monitor.commands import MarkJob, ObserveExit, ObserveRefusal
 from everstep.monitor.events import ExitClass, Mark, WatchedHost
 from everstep.monitor.repair import Repairer
@@ -119,6 +120,8 @@ def on_controller(watcher: Watcher, repairer: Repairer) -> OnEvent:
         if mark is None:
             return
         await watcher.mark(mark, consumed)
+        if mark.mark is Mark.PLANNED:
+            repairer.resumed(mark.job_id, mark.generation, mark.step)
         if mark.mark is Mark.ENDED:
             repairer.ended(mark.job_id, mark.step)
 
@@ -186,8 +189,8 @@ def on_metrics(watcher: Watcher, repairer: Repairer) -> Receive:
     return receive
 
 
-def on_report(watcher: Watcher) -> Receive:
-    """Take an agent's report about a rank."""
+def on_report(watcher: Watcher, clock: Clock) -> Receive:
+    """Take an agent's report about a rank; nothing happens after it was told of."""
 
     async def receive(message: Message) -> None:
         try:
@@ -195,6 +198,7 @@ def on_report(watcher: Watcher) -> Receive:
         except DecodeError:
             log.warning("no rank report on %s: %d bytes", message.subject, len(message.data))
             return
+        report.at_ms = min(report.at_ms, clock.now_ms())
         watcher.heard(report.host_id)
         for refused in report.refused_sources:
             await watcher.refused(_refusal(report, refused))

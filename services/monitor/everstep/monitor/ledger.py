@@ -120,7 +120,9 @@ def account(
         mine = of_generation.get(generation.generation, [])
         _bring_up(tape, generation, mine, usual_ms)
         for step in mine:
-            _lay_step(tape, step, lost=kept_until is not None and step.step > kept_until)
+            lost = kept_until is not None and step.step > kept_until
+            # What a stray has made after its successor began took none of the successor's time.
+            _lay_step(tape, step, lost_until_ms=later[0].begun_at_ms if lost else None)
         if later:
             _lay_end(tape, generation, later[0], trained=bool(mine))
     last = generations[-1] if generations else None
@@ -157,10 +159,13 @@ def _bring_up(
         tape.until(first.completed_at_ms - step_ms, cause)
 
 
-def _lay_step(tape: _Tape, step: Step, *, lost: bool) -> None:
-    """From the end of the previous step to the end of this one."""
-    if lost:
-        tape.until(step.completed_at_ms, Cause.LOST_WORK)
+def _lay_step(tape: _Tape, step: Step, *, lost_until_ms: int | None) -> None:
+    """From the end of the previous step to the end of this one.
+
+    ``lost_until_ms`` is None for a step that counts, else when the next generation began.
+    """
+    if lost_until_ms is not None:
+        tape.until(min(step.completed_at_ms, lost_until_ms), Cause.LOST_WORK)
         return
     took = max(0, step.completed_at_ms - tape.at_ms)
     stall = min(step.stall_ms, took)

@@ -36,17 +36,29 @@ async def refused_sources(connection: AsyncConnection, job_id: str) -> list[dict
     return [dict(row) for row in (await connection.execute(query)).mappings()]
 
 
-async def watched_jobs(connection: AsyncConnection) -> dict[str, int]:
-    """Return the jobs that were begun and have not ended, with the newest step kept of each."""
+async def watched_jobs(connection: AsyncConnection) -> dict[str, tuple[int, int]]:
+    """Return the jobs that were begun and have not ended, with the newest step kept of each.
+
+    Newest is the last one of the newest generation that has any: (generation, step).
+    """
     ended = select(MARKS.c.job_id).where(MARKS.c.mark == Mark.ENDED.value)
+    kept = STEP_METRICS.alias()
     newest = (
-        select(func.coalesce(func.max(STEP_METRICS.c.step), 0))
-        .where(STEP_METRICS.c.job_id == MARKS.c.job_id)
+        select(func.coalesce(func.max(kept.c.generation), 0))
+        .where(kept.c.job_id == MARKS.c.job_id)
+        .correlate(MARKS)
         .scalar_subquery()
     )
-    query = select(MARKS.c.job_id, newest.label("step")).where(MARKS.c.job_id.not_in(ended))
-    rows = await connection.execute(query.distinct().order_by(MARKS.c.job_id))
-    return {row.job_id: row.step for row in rows}
+    last = (
+        select(func.coalesce(func.max(STEP_METRICS.c.step), 0))
+        .where(STEP_METRICS.c.job_id == MARKS.c.job_id, STEP_METRICS.c.generation == newest)
+        .correlate(MARKS)
+        .scalar_subquery()
+    )
+    query = select(MARKS.c.job_id, newest.label("generation"), last.label("step"))
+    query = query.where(MARKS.c.job_id.not_in(ended)).distinct().order_by(MARKS.c.job_id)
+    rows = await connection.execute(query)
+    return {row.job_id: (row.generation, row.step) for row in rows}
 
 
 async def points(

@@ -30,11 +30,20 @@ class Repairer:
         self._clock = clock
 
     def take(self, metrics: StepMetrics) -> None:
-        """Take a host's metrics, told for the first time or again."""
-        self._rollup.add(metrics)
+        """Take a host's metrics, told for the first time or again.
+
+        No step ends after it was told of: a host whose clock is ahead dates it to now at most.
+        """
         now_ms = self._clock.now_ms()
+        for rank in metrics.ranks:
+            rank.completed_at_ms = min(rank.completed_at_ms, now_ms)
+        self._rollup.add(metrics)
         for step in sorted({rank.step for rank in metrics.ranks}):
-            self._curves.saw(metrics.job_id, step, metrics.host_id, now_ms)
+            self._curves.saw(metrics.job_id, metrics.generation, step, metrics.host_id, now_ms)
+
+    def resumed(self, job_id: str, generation: int, step: int) -> None:
+        """Note where a generation goes on from."""
+        self._curves.resumed(job_id, generation, step)
 
     def ended(self, job_id: str, last_step: int) -> None:
         """Note a run's end."""

@@ -47,6 +47,7 @@ class OpenIncidentRef:
     generation: int
     step: int
     failed_at_ms: int
+    lost_steps: int | None = None  # None: no later generation has a plan yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ class Watch:
     hosts: tuple[WatchedHost, ...] = ()
     placed: bool = False
     progressed: bool = False
+    restore_step: int | None = None
     over: bool = False
     script: bool = False
     stepped: bool = False
@@ -131,6 +133,7 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
                 cause=event.cause,
                 placed=False,
                 progressed=False,
+                restore_step=None,
                 ended={},
                 leaving=watch.ended if pausing else {},
                 leaving_generation=watch.generation if pausing else 0,
@@ -138,12 +141,29 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
             )
         case Mark.PLACED:
             return replace(watch, hosts=event.hosts, placed=True)
+        case Mark.PLANNED:
+            return _planned(watch, event.generation, max(event.step, 0))
         case Mark.SUBMITTED:
             return replace(watch, script=event.cause == "script")
         case Mark.ENDED:
             return replace(watch, over=True)
         case _:
             return watch
+
+
+def _planned(watch: Watch, generation: int, step: int) -> Watch:
+    """What had been reached beyond a plan is lost: to the oldest incident since the plan before."""
+    since = [
+        ref
+        for ref in watch.open_incidents
+        if ref.lost_steps is None and ref.generation < generation
+    ]
+    lost = max((max(0, ref.step - step) for ref in since), default=0)
+    refs = tuple(
+        replace(ref, lost_steps=lost if ref is since[0] else 0) if ref in since else ref
+        for ref in watch.open_incidents
+    )
+    return replace(watch, restore_step=step, open_incidents=refs)
 
 
 def _ended(watch: Watch, event: RankEnded) -> Watch:

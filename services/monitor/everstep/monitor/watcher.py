@@ -81,11 +81,13 @@ class Watcher:
         """Why the monitor cannot judge now, or ""."""
         return self._blind
 
-    async def adopt(self, job_id: str, step: int) -> None:
-        """Take up a job that an earlier process of the monitor watched up to ``step``."""
-        gathered = self._take(job_id, await self._handler.state(watch_stream(job_id)))
-        if gathered is not None:
-            gathered.step = step
+    async def adopt(self, job_id: str, generation: int, step: int) -> Watch:
+        """Take up a job that an earlier process watched up to a generation's ``step``."""
+        watch = await self._handler.state(watch_stream(job_id))
+        gathered = self._take(job_id, watch)
+        if gathered is not None and generation == watch.generation:
+            gathered.step = max(gathered.step, step)
+        return watch
 
     async def mark(self, command: MarkJob, consumed: Consumed | None = None) -> None:
         """Record a mark of the controller and follow its generation."""

@@ -35,7 +35,7 @@ def make_watcher(shell: Shell, connected: Callable[[], bool]) -> Watcher:
 
 
 async def wire_monitor(
-    shell: Shell, watcher: Watcher, rollup: Rollup, watched: Mapping[str, int]
+    shell: Shell, watcher: Watcher, rollup: Rollup, watched: Mapping[str, tuple[int, int]]
 ) -> None:
     """Hear hosts, follow events, and watch.
 
@@ -43,19 +43,23 @@ async def wire_monitor(
         shell: the monitor's.
         watcher: from ``make_watcher``.
         rollup: takes the step metrics.
-        watched: jobs that an earlier process watched, with the newest step kept of each.
+        watched: jobs that an earlier process watched, with the newest (generation, step) kept.
     """
     curves = Curves()
     repairer = Repairer(shell.bus, rollup, curves, shell.clock)
-    for job_id, step in watched.items():
-        await watcher.adopt(job_id, step)
-        curves.adopt(job_id, step)
+    for job_id, (generation, step) in watched.items():
+        watch = await watcher.adopt(job_id, generation, step)
+        kept = step if generation == watch.generation else watch.restore_step or 0
+        hosts = [host.host_id for host in watch.hosts]
+        curves.adopt(job_id, watch.generation, kept, hosts)
     await shell.consume_events("controller", inputs.on_controller(watcher, repairer))
     await shell.consume_events("host_inventory", inputs.on_inventory(watcher))
     await shell.bus.subscribe(host_subject("*", "heartbeat"), inputs.on_heartbeat(watcher))
     await shell.bus.subscribe(host_subject("*", "metrics"), inputs.on_metrics(watcher, repairer))
     await shell.bus.consume(
-        host_subject("*", "report"), inputs.on_report(watcher), durable="monitor-reports"
+        host_subject("*", "report"),
+        inputs.on_report(watcher, shell.clock),
+        durable="monitor-reports",
     )
     shell.spawn("watch", watcher.watch)
     shell.spawn("census", _census(shell, watcher))
