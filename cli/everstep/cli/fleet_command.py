@@ -44,7 +44,9 @@ def fleet(
     listing: Annotated[bool, typer.Option("--list", help="List the named scenarios.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Simulate weeks of a whole fleet: what a policy, a restart time or a spare is worth.
+    """Simulate weeks of a whole fleet.
+
+    What a policy, a restart time or a spare is worth.
 
     Thousands of hosts, from event to event, under the services' own decisions. Says where the
     time went. What must hold is checked after every event, and the job must train at the end: the

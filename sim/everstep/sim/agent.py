@@ -158,7 +158,7 @@ class Agent:
                     grad_norm=1.0,
                     tokens=1_000,
                     health="ok",
-                    completed_at_ms=now_ms,
+                    completed_at_ms=run.made_ms,
                     first=run.last_step == max(training.restore_step, 0) + 1,
                 )
                 for rank in run.ranks

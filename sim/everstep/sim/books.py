@@ -116,9 +116,10 @@ class Books:
             )
         incidents = await queries.incidents(self._world.backing.tables.connection, job_id)
         said = sum(incident["lost_steps"] or 0 for incident in incidents)
-        # What was not heard of when the last incident was opened is in none.
-        heard = max((incident["step"] for incident in incidents), default=0)
-        low = sum(step <= heard for step, _ in truth.lost[job_id])
+        # What was not heard of when its generation's incident was opened is in none: a step is told
+        # when it is kept, by each host for itself, and the verdict may come in between.
+        heard = {incident["generation"]: incident["step"] for incident in incidents}
+        low = sum(step <= heard.get(made.generation, 0) for step, made in truth.lost[job_id])
         known = {incident["generation"] for incident in incidents}
         if not {generation - 1 for generation in begun_ms if generation > 1} <= known:
             low = 0  # begun by a person, or because a host did not answer: there is no incident

@@ -63,6 +63,8 @@ class HostRun:
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     replicate: asyncio.Event = field(default_factory=asyncio.Event)
     last_step: int = 0
+    made_ms: int = 0  # when, by this host's clock
+    copying: bool = False
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -81,10 +83,28 @@ class HostRun:
         """What its ranks vote: the durable slot is not stored yet."""
         return self.durable is not None
 
-    def snapshot(self, step: int, state: str) -> None:
-        """Take a memory snapshot of every rank."""
-        job_id, generation = self.training.job_id, self.training.generation
+    def begin_snapshot(self, step: int, state: str, copy_s: float) -> None:
+        """Copy every rank's state beside the next step; what the older slot held is gone at once.
+
+        The step is told when it is kept.
+        """
         for rank in self.ranks:
+            self.host.memory.open(self.training.job_id, rank)
+        self.held_step = step
+        self.copying = True
+        self.host.world.physics(self._become_whole(step, state, copy_s, self.host.now_ms()))
+
+    async def _become_whole(self, step: int, state: str, copy_s: float, made_ms: int) -> None:
+        await asyncio.sleep(copy_s)
+        self.copying = False
+        if self.alive and self.intent != "kill":
+            self.snapshot(step, state)
+            self.stepped(step, made_ms)
+
+    def snapshot(self, step: int, state: str) -> None:
+        """Keep a memory snapshot of every rank that lives."""
+        job_id, generation = self.training.job_id, self.training.generation
+        for rank in sorted(self.alive):
             copy = snapshot_of(rank, generation, step, state)
             written = self.host.memory.write(job_id, copy, own=True, generation=generation)
             assert written, f"fenced rank {rank} of {job_id} wrote a snapshot"
@@ -103,9 +123,9 @@ class HostRun:
         )
         self.host.tell_agent("upload", self)
 
-    def stepped(self, step: int) -> None:
+    def stepped(self, step: int, made_ms: int) -> None:
         """Tell the agent of a completed step."""
-        self.last_step = step
+        self.last_step, self.made_ms = step, made_ms
         self.host.tell_agent("step", self)
 
     def leave(self, *, stopped: bool) -> None:

@@ -34,6 +34,12 @@ class HostMemory:
     retired: dict[str, int] = field(default_factory=dict)
     slots: dict[Key, list[Copy]] = field(default_factory=dict)
 
+    def open(self, job_id: str, rank: int) -> None:
+        """Begin to overwrite a rank's older slot: it holds nothing until it is written."""
+        there = self.slots.get((job_id, rank, True), [])
+        there.sort(key=lambda one: (one.generation, one.step))
+        del there[: -(SLOTS - 1)]
+
     def write(self, job_id: str, copy: Copy, *, own: bool, generation: int) -> bool:
         """Put a copy over the older slot; says whether the fence lets ``generation`` do it.
 

@@ -30,6 +30,7 @@ class Pace:
     load_s: float = 0.3
     first_step_s: float = 1.5
     step_s: float = 1.0
+    copy_s: float = 0.3  # beside the next pass, of which it takes half at most
     echo_s: float = 0.07
     replicate_s: float = 0.1
     upload_s: float = 3.0
@@ -131,11 +132,13 @@ class Training:
         durable = self.durable_due and durable_free
         self.durable_due &= not durable
         for run in runs:
-            if snapshot:
-                run.snapshot(self.step, self.state)
             if durable:
                 run.keep_durable(self.step, self.state)
-            run.stepped(self.step)
+            if snapshot:
+                copy_s = self.pace.copy_s * (0.3 + 1.4 * self.random.random())
+                run.begin_snapshot(self.step, self.state, copy_s)
+            else:
+                run.stepped(self.step, run.host.now_ms())
 
     async def _end(self) -> None:
         """Take the last snapshots as soon as they are allowed, and leave."""
@@ -143,7 +146,8 @@ class Training:
             runs = [self.runs[host_id] for host_id in sorted(self.runs)]
             if self.broken:
                 return
-            if all(run.replicated for run in runs) and not any(run.durable_busy for run in runs):
+            busy = any(run.copying or run.durable_busy for run in runs)
+            if all(run.replicated for run in runs) and not busy:
                 for run in runs:
                     run.snapshot(self.step, self.state)
                     run.keep_durable(self.step, self.state)
