@@ -174,6 +174,8 @@ def export(
       everstep checkpoints export demo-4f21ac 60 --out model.safetensors
     """
     folder = out.resolve().parent
+    if out.exists() and not out.is_file():
+        raise InvalidInput(f"{out} is there and is no file: give another --out")
     if not folder.is_dir():
         raise InvalidInput(f"there is no directory {folder}: make it, or give another --out")
 

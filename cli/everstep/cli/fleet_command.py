@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SCENARIO: Final = "llama3"
 DAYS_DEFAULT: Final = 64  # of the project's target
+DAYS_MIN: Final = 0.001  # a minute and a half
+DAYS_MAX: Final = 3_650.0  # ten years
 QUIET_S: Final = 2.0  # what is over sooner needs no progress
 LINE_S: Final = 10.0  # between lines where nobody looks at a terminal
 
@@ -93,8 +95,8 @@ def _runs(scenarios: Sequence[str], seeds: range, days: float) -> list[SeedRun]:
     from everstep.fleet.many import SeedRun  # as above
     from everstep.fleet.scenario import load  # as above
 
-    if not days > 0:
-        raise InvalidInput(f"--days {days:g}: expected more than 0")
+    if not DAYS_MIN <= days <= DAYS_MAX:
+        raise InvalidInput(f"--days {days:g}: expected {DAYS_MIN:g} to {DAYS_MAX:,.0f}")
     loaded = {name: load(name) for name in scenarios}
     return [
         SeedRun(named=name, scenario=scenario, seed=seed, days=days)

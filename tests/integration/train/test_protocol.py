@@ -224,6 +224,37 @@ while run.step_index < run.spec.steps:
 """
 
 
+TOUCHES = """
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+def main(run):
+    model = nn.Linear(8, 8)
+    fully_shard(model, mesh=run.mesh["dp_shard"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    run.track(model=model, optimizer=optimizer)
+    while not run.ended:
+        loss = model(torch.ones(2, 8)).square().mean()
+        loss.backward()
+        run.step(optimizer, loss=loss)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(0.999)
+"""
+
+
+def test_sharded_parameter_that_is_changed_after_the_step_is_a_user_error(make_world, make_spec):
+    """A DTensor counts its own changes; its snapshot would hold them or not, as it comes."""
+    world = make_world("touches", make_spec({"dp_shard": 2}, entry="user_code:main", data=None))
+    (world.directory / "user_code.py").write_text(TOUCHES)
+    world.start()
+    world.until_ended()
+    words = world.ranks[0].words
+    assert words["exit_class"] == "USER_ERROR"
+    assert "model.weight was changed between run.step() and the next one" in words["error"]
+
+
 STUCK = """
 import signal
 import torch

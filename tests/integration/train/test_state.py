@@ -1,5 +1,6 @@
 """Tracked state through a slot file and back, in one process."""
 
+import contextlib
 import threading
 
 import pytest
@@ -175,6 +176,43 @@ def test_parameter_changed_after_the_copy_is_refused_too(tmp_path):
     with torch.no_grad():
         training.model.second.bias.zero_()
     with pytest.raises(InvalidInput, match=r"model\.second\.bias was changed"):
+        training.snapshots.settle()
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_change_that_moves_no_counter_is_found_by_comparing(tmp_path, overlap):
+    """``.data`` is how averaged weights are often swapped in."""
+    training = Training(tmp_path, 1, OPTIMIZERS["adamw"])
+    training.snapshots = Snapshots(tmp_path, OWNER, training.state, overlap=overlap)
+    training.steps(1)
+    found = set()
+    for step in range(1, 40):
+        training.snapshots.take(step=step, data_state={})
+        whole = threading.Event()
+        training.snapshots.go_on(whole.set)
+        assert whole.wait(60)
+        for parameter in training.model.parameters():
+            parameter.data.mul_(0.999)
+        with contextlib.suppress(InvalidInput):
+            training.snapshots.settle()
+            continue
+        found.add(step)
+    assert found, "no tensor's turn has come"
+
+
+def test_change_that_is_taken_back_does_no_harm_without_overlap(tmp_path):
+    """An evaluation with averaged weights, put back before the next step."""
+    training = Training(tmp_path, 1, OPTIMIZERS["adamw"])
+    training.snapshots = Snapshots(tmp_path, OWNER, training.state, overlap=False)
+    training.steps(1)
+    for step in range(1, 20):
+        training.snapshots.take(step=step, data_state={})
+        training.snapshots.go_on(lambda: None)
+        kept = [one.detach().clone() for one in training.model.parameters()]
+        with torch.no_grad():
+            for parameter, value in zip(training.model.parameters(), kept, strict=True):
+                parameter.zero_()
+                parameter.copy_(value)
         training.snapshots.settle()
 
 

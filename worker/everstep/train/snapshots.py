@@ -38,6 +38,7 @@ from everstep.train.gradients import local_part, offsets_of
 from everstep.train.state import NamedTensors, TrackedState
 
 _DURABLE: Final = SLOT_COUNT  # index behind the memory slots
+COMPARED_MAX: Final = 1 << 18  # elements: what is compared a step takes far under a millisecond
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,23 +51,45 @@ class _Target:
 
 @dataclass(slots=True, kw_only=True)
 class _Begun:
-    """A snapshot of which the still part is not copied yet."""
+    """A snapshot, and what must not change until the next optimizer step.
+
+    ``tensors`` are the parameters and moments, ``places`` their copies. While they are still to be
+    copied, nobody may touch them at all; once they are, a change that is taken back does no harm.
+    """
 
     step: int
     names: list[str]
-    sources: list[Tensor]
-    versions: list[int]
+    tensors: list[Tensor]
+    places: list[Tensor]
+    versions: list[int]  # empty when all was copied at once
 
-    def require_unchanged(self) -> None:
-        """Check that nobody has changed what is still until the next optimizer step."""
-        for name, source, version in zip(self.names, self.sources, self.versions, strict=True):
-            if source._version != version:  # noqa: SLF001 - what autograd itself checks by
-                raise InvalidInput(
-                    f"{name} was changed between run.step() and the next one, where the snapshot "
-                    f"of step {self.step} would miss it or hold half of it: change it before "
-                    "run.step() or in a step hook of the optimizer, or set checkpoint.overlap: "
-                    "false in the job spec, which costs a copy of the state a snapshot"
-                )
+    def require_untouched(self) -> None:
+        """Check by autograd's own counters. Raises InvalidInput."""
+        for name, tensor, version in zip(self.names, self.tensors, self.versions, strict=False):
+            if _version(tensor) != version:
+                self._refuse(name, "if it is put back before the next step: checkpoint.overlap")
+
+    def require_same(self) -> None:
+        """Compare one tensor, another one each step: ``.data`` moves no counter.
+
+        Raises:
+            InvalidInput: it is no longer what was kept.
+        """
+        if not self.names:
+            return
+        number = self.step % len(self.names)
+        now = local_part(self.tensors[number]).detach().flatten()[:COMPARED_MAX].cpu()
+        kept = self.places[number].flatten()[:COMPARED_MAX]
+        if not torch.equal(now.view(torch.uint8), kept.view(torch.uint8)):
+            self._refuse(self.names[number], "")
+
+    def _refuse(self, name: str, instead: str) -> None:
+        other = f"; {instead}: false in the job spec" if instead else ""
+        raise InvalidInput(
+            f"{name} was changed between run.step() and the next one: the snapshot of step "
+            f"{self.step} would not hold the change, or half of it. Change it before run.step() or "
+            f"in a step hook of the optimizer{other}"
+        )
 
 
 class Snapshots:
@@ -158,7 +181,7 @@ class Snapshots:
                 places=[_place(writer, name, tensor) for name, tensor in [*fixed, *moving]],
             )
         self._names = [name for name, _ in whole]
-        still = self._state.still() if self._overlap else frozenset()
+        still = self._state.still()
         self._still = [name in still for name in self._names]
         self._planned = wanted
 
@@ -201,15 +224,20 @@ class Snapshots:
         Raises:
             InvalidInput: a parameter or moment was changed behind our back.
         """
-        if any(begun.sources for begun in self._begun):
+        if self._overlap:
             self.wait_whole()
+            return
+        begun, self._begun = self._begun, []
+        for one in begun:
+            one.require_same()
 
     def wait_whole(self) -> None:
         """Wait until what was begun is valid. Raises as ``settle`` does."""
         self._copier.wait()
-        for begun in self._begun:
-            begun.require_unchanged()
-        self._begun.clear()
+        begun, self._begun = self._begun, []
+        for one in begun:
+            one.require_untouched()
+            one.require_same()
 
     def _durable_is_whole(self) -> None:
         self._control.durable_busy = True
@@ -222,26 +250,29 @@ class Snapshots:
         self._plan(moving)
         target = self._targets[index]
         target.writer.begin()
-        sources = [local_part(tensor) for tensor in self._state.values()]
-        still = self._still
-        at_once = [number for number, is_still in enumerate(still) if not is_still]
+        tensors = list(self._state.values())
+        sources = [local_part(tensor) for tensor in tensors]
+        still = [number for number, is_still in enumerate(self._still) if is_still]
+        later = still if self._overlap else []
+        waiting = frozenset(later)
+        at_once = [number for number in range(len(sources)) if number not in waiting]
         _copy(
             [*(target.places[n] for n in at_once), *target.places[len(sources) :]],
             [*(sources[n] for n in at_once), *(tensor for _, tensor in moving)],
         )
-        later = [number for number, is_still in enumerate(still) if is_still]
         begun = _Begun(
             step=step,
-            names=[self._names[n] for n in later],
-            sources=[sources[n] for n in later],
-            versions=[sources[n]._version for n in later],  # noqa: SLF001 - as above
+            names=[self._names[n] for n in still],
+            tensors=[tensors[n] for n in still],
+            places=[target.places[n] for n in still],
+            versions=[_version(tensors[n]) for n in later],
         )
         self._begun.append(begun)
-        places = [target.places[n] for n in later]
+        rest = [target.places[n] for n in later], [sources[n] for n in later]
 
         def finish() -> None:
-            _copy(places, begun.sources)
-            begun.require_unchanged()  # else it stays invalid
+            _copy(*rest)
+            begun.require_untouched()  # else it stays invalid
             target.writer.commit(step=step, data_state=data_state, objects=objects)
 
         self._rest.append(finish)
@@ -313,6 +344,13 @@ def _spec(name: str, tensor: Tensor) -> TensorSpec:
         shape=tuple(tensor.shape),
         bytes=tensor.numel() * tensor.element_size(),
     )
+
+
+def _version(tensor: Tensor) -> int:
+    """Count the changes in place; those of a DTensor are counted at itself or at its part."""
+    own: int = tensor._version  # noqa: SLF001 - what autograd itself checks by
+    part = local_part(tensor)
+    return own if part is tensor else own + part._version  # noqa: SLF001 - as above
 
 
 @torch.no_grad()
