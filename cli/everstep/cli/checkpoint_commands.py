@@ -112,7 +112,8 @@ def verify(
 ) -> None:
     """Read every object of a checkpoint again.
 
-    Names each tensor that is not as it was; exit code 1 if anything is wrong.
+    Names each tensor that is not as it was, and looks whether torch alone could read it; exit
+    code 1 if anything is wrong.
 
     Example:
       everstep checkpoints verify demo-4f21ac 60
@@ -124,11 +125,13 @@ def verify(
         checkpoint_files.verify,
         quiet=as_json,
     )
-    bad = [one for one in found if one.faults]
+    bad = [one for one in found.objects if one.faults]
+    ok = not bad and not found.torch_fault
     if as_json:
         print_json(
             {
-                "ok": not bad,
+                "ok": ok,
+                "torch_fault": found.torch_fault,
                 "objects": [
                     {
                         "rank": one.rank,
@@ -137,7 +140,7 @@ def verify(
                         "tensors": one.tensors,
                         "faults": list(one.faults),
                     }
-                    for one in found
+                    for one in found.objects
                 ],
             }
         )
@@ -145,14 +148,16 @@ def verify(
         for one in bad:
             for fault in one.faults:
                 OUT.print(f"rank {one.rank}, {one.uri}: {fault}", markup=False)
-        total = size(sum(one.bytes for one in found))
-        tensors = sum(one.tensors for one in found)
+        total = size(sum(one.bytes for one in found.objects))
+        tensors = sum(one.tensors for one in found.objects)
         OUT.print(
-            f"{len(bad)} of {len(found)} objects are bad"
+            f"{len(bad)} of {len(found.objects)} objects are bad"
             if bad
-            else f"all {len(found)} objects are sound: {tensors} tensors, {total}"
+            else f"all {len(found.objects)} objects are sound: {tensors} tensors, {total}"
         )
-    raise typer.Exit(1 if bad else 0)
+        if found.torch_fault:
+            OUT.print(f"torch alone cannot read it: {found.torch_fault}", markup=False)
+    raise typer.Exit(0 if ok else 1)
 
 
 def export(

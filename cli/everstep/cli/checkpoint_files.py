@@ -18,6 +18,8 @@ from everstep.core.errors import CorruptData, InvalidInput, NotFoundError
 from everstep.core.ports import ObjectStore
 from everstep.memory.reader import SlotReader
 from everstep.memory.slot import Entry
+from everstep.memory.torch_parts import parts_of
+from everstep.objectstore.torch_checkpoint import METADATA_NAME, Part, metadata_of
 
 CHUNK_BYTES: Final = 4 << 20  # few round trips, little memory
 Progress = Callable[[int, int], None]  # objects done, of so many
@@ -40,23 +42,49 @@ class Checked:
     faults: tuple[str, ...]
 
 
-async def verify(
-    store: ObjectStore, manifest: Mapping[str, Any], progress: Progress
-) -> tuple[Checked, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A checkpoint as it was found; ``torch_fault`` is why plain torch could not read it."""
+
+    objects: tuple[Checked, ...]
+    torch_fault: str
+
+
+async def verify(store: ObjectStore, manifest: Mapping[str, Any], progress: Progress) -> Verified:
     """Read every object of a checkpoint again, and say what is wrong with which tensor.
 
     Raises:
         Unavailable: the object store does not answer.
     """
     shards = manifest["shards"]
-    checked = []
+    checked: list[Checked] = []
+    parts: list[Part] = []
     with tempfile.TemporaryDirectory(prefix="everstep-verify-") as folder:
         for number, shard in enumerate(shards, start=1):
             path = Path(folder) / "shard"
             checked.append(await _checked(store, manifest, shard, path))
+            if not checked[-1].faults:
+                with SlotReader(path) as reader:
+                    parts += parts_of(reader.header, PurePosixPath(shard["uri"]).name)
             path.unlink(missing_ok=True)
             progress(number, len(shards))
-    return tuple(checked)
+    sound = all(not one.faults for one in checked)
+    fault = await _torch_fault(store, manifest, parts) if sound and parts else ""
+    return Verified(objects=tuple(checked), torch_fault=fault)
+
+
+async def _torch_fault(store: ObjectStore, manifest: Mapping[str, Any], parts: list[Part]) -> str:
+    """Compare what tells torch about the objects with what they say of themselves."""
+    uri = f"{PurePosixPath(manifest['shards'][0]['uri']).parent}/{METADATA_NAME}"
+    try:
+        expected = metadata_of(parts)
+    except InvalidInput as error:
+        return f"there can be no {METADATA_NAME}: {error}"
+    try:
+        found = await store.get(uri)
+    except NotFoundError:
+        return f"{uri}: there is no such object"
+    return "" if found == expected else f"{uri} does not describe these objects"
 
 
 async def export(

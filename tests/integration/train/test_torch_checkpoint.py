@@ -11,8 +11,8 @@ import pytest
 import torch
 from tests.integration.train.conftest import MODEL
 
-from everstep.checkpoint_registry.torch_parts import parts_of
 from everstep.memory.reader import SlotReader
+from everstep.memory.torch_parts import parts_of
 from everstep.models.llama import LlamaConfig, Stage, initialise
 from everstep.objectstore.torch_checkpoint import METADATA_NAME, metadata_of
 

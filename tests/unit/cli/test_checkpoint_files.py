@@ -13,8 +13,11 @@ from torch import Tensor
 
 from everstep.cli import checkpoint_files
 from everstep.core.errors import CorruptData, InvalidInput, NotFoundError
+from everstep.memory.reader import SlotReader
 from everstep.memory.slot import PREAMBLE_BYTES, read_preamble
+from everstep.memory.torch_parts import parts_of
 from everstep.memory.writer import Owner, Part, SlotWriter, TensorSpec
+from everstep.objectstore import torch_checkpoint
 from everstep.objectstore.memory import MemoryObjects
 
 WEIGHT = torch.arange(24, dtype=torch.float32).view(6, 4)
@@ -56,6 +59,7 @@ async def stored(tmp_path: Path):
     """Two ranks: a matrix cut by columns, a vector cut in two, a number that both hold."""
     store = MemoryObjects()
     shards = []
+    parts: list[torch_checkpoint.Part] = []
     for rank in (0, 1):
         tensors = [
             (part("weight", WEIGHT, 0, 2 * rank), WEIGHT[:, 2 * rank : 2 * rank + 2]),
@@ -68,6 +72,9 @@ async def stored(tmp_path: Path):
         await store.put(uri, data)
         checksum = xxhash.xxh3_128_hexdigest(data)
         shards.append({"rank": rank, "uri": uri, "bytes": len(data), "checksum": checksum})
+        with SlotReader(tmp_path / f"slot-{rank}") as reader:
+            parts += parts_of(reader.header, f"rank-0000{rank}.shard")
+    await store.put("jobs/j/step-00000008/gen-1/.metadata", torch_checkpoint.metadata_of(parts))
     return store, {"job_id": "j", "step": 8, "shards": shards}
 
 
@@ -111,7 +118,8 @@ async def test_sound_objects_have_no_faults(stored):
     """And are counted."""
     seen: list[tuple[int, int]] = []
     checked = await checkpoint_files.verify(*stored, lambda *done: seen.append(done))
-    assert [(one.rank, one.tensors, one.faults) for one in checked] == [(0, 4, ()), (1, 4, ())]
+    found = [(one.rank, one.tensors, one.faults) for one in checked.objects]
+    assert (found, checked.torch_fault) == ([(0, 4, ()), (1, 4, ())], "")
     assert seen == [(1, 2), (2, 2)]
 
 
@@ -123,7 +131,7 @@ async def test_flipped_bit_is_named_by_its_tensor(stored, tmp_path: Path):
     at = data.index(WEIGHT[:, 2:].contiguous().numpy().tobytes(), PREAMBLE_BYTES)
     data[at + 5] ^= 1
     await store.put(uri, bytes(data))
-    good, bad = await checkpoint_files.verify(store, manifest, quiet)
+    good, bad = (await checkpoint_files.verify(store, manifest, quiet)).objects
     assert good.faults == ()
     assert bad.faults[0].startswith("expected xxh3-128 ")
     assert bad.faults[1].startswith("model.weight: checksum expected ")
@@ -132,20 +140,32 @@ async def test_flipped_bit_is_named_by_its_tensor(stored, tmp_path: Path):
         await checkpoint_files.export(store, manifest, "model", tmp_path / "out", quiet)
 
 
+async def test_what_torch_is_told_is_checked_too(stored):
+    """Sound objects are of no use to plain torch without it."""
+    store, manifest = stored
+    uri = "jobs/j/step-00000008/gen-1/.metadata"
+    for damage, said in (
+        (store.put(uri, b"xx"), f"{uri} does not describe these objects"),
+        (store.delete(uri), f"{uri}: there is no such object"),
+    ):
+        await damage
+        assert (await checkpoint_files.verify(store, manifest, quiet)).torch_fault == said
+
+
 async def test_what_is_gone_cut_short_or_another_ranks_is_told(stored):
     """Each in its own words."""
     store, manifest = stored
     first, second = (shard["uri"] for shard in manifest["shards"])
     data = await store.get(second)
     await store.delete(second)
-    *_, gone = await checkpoint_files.verify(store, manifest, quiet)
+    *_, gone = (await checkpoint_files.verify(store, manifest, quiet)).objects
     assert gone.faults == ("there is no such object",)
     await store.put(second, data[:-10])
-    *_, short = await checkpoint_files.verify(store, manifest, quiet)
+    *_, short = (await checkpoint_files.verify(store, manifest, quiet)).objects
     assert short.faults[0] == f"expected {len(data)} bytes, got {len(data) - 10}"
     assert short.faults[1] == "it is no complete snapshot"
     await store.put(second, await store.get(first))
-    *_, other = await checkpoint_files.verify(store, manifest, quiet)
+    *_, other = (await checkpoint_files.verify(store, manifest, quiet)).objects
     assert other.faults[-1] == "it is step 8 of rank 0 of job j"
 
 

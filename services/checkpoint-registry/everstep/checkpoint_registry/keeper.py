@@ -33,10 +33,10 @@ from everstep.checkpoint_registry.events import CheckpointEvent, HistoryEvent, S
 from everstep.checkpoint_registry.manifest import manifest_key, manifest_of, prefix_of
 from everstep.checkpoint_registry.retention import removals
 from everstep.checkpoint_registry.state import Checkpoint, History, Phase
-from everstep.checkpoint_registry.torch_parts import HeaderCatcher, parts_of
 from everstep.core.errors import InvalidInput, NotFoundError, Unavailable
 from everstep.core.ports import ObjectStore
 from everstep.core.system import Clock
+from everstep.memory.torch_parts import HeaderCatcher, parts_of
 from everstep.objectstore.torch_checkpoint import METADATA_NAME, Part, metadata_of
 from everstep.service.handler import Handler
 

@@ -1,6 +1,7 @@
-"""What an object says of itself as a file of a PyTorch checkpoint: read off while it streams past.
+"""What a stored slot says of itself as a file of a PyTorch checkpoint.
 
-The registry reads every object back anyway; its header, at the end, says where each tensor lies.
+Its header, at the end, says where each tensor lies. The registry reads every object back anyway,
+and takes the header off while it streams past.
 """
 
 from __future__ import annotations
