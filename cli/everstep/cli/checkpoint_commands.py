@@ -257,10 +257,6 @@ def _store(context: typer.Context) -> Any:
             f"{error}; for the object store of a cluster set {ENDPOINT} and the keys "
             "(docs/running.md)"
         ) from error
-    return S3Store.open(
-        endpoint=f"127.0.0.1:{stack.server_ports.s3}",
-        access_key=stack.credentials.s3_access_key,
-        secret_key=stack.credentials.s3_secret_key,
-        bucket="everstep",
-        secure=False,
-    )
+    from everstep.cli.demo_state import open_store  # reads states: only where it is needed
+
+    return open_store(stack)()
