@@ -232,6 +232,16 @@ def test_without_overlap_everything_may_change_at_once(tmp_path):
     assert state_of(slot_path(tmp_path, slot)) == expected
 
 
+def test_state_that_comes_into_being_between_snapshots_makes_the_slots_anew(tmp_path):
+    """A layer that thaws late, say: its moments are in the next snapshot."""
+    training = Training(tmp_path, 1, OPTIMIZERS["adamw"])
+    take(training.snapshots, step=0, data_state={})
+    training.steps(1)
+    slot = take(training.snapshots, step=1, data_state={})
+    names = [entry.name for entry in verify_slot(slot_path(tmp_path, slot)).entries]
+    assert "optimizer.state.first.weight.exp_avg" in names
+
+
 def test_slots_take_turns_and_durable_is_apart(tmp_path):
     """The newer snapshot is never the one that is overwritten."""
     training = Training(tmp_path, 1, OPTIMIZERS["adamw"])

@@ -66,4 +66,5 @@ class Copier:
                 work()
             except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it
                 self._error = error
+            del work  # what it held on to, slots' memory, is let go before anybody goes on
             self._idle.set()
