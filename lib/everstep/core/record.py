@@ -8,7 +8,6 @@ else is a frozen dataclass.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,10 +26,3 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def changed(record: R, **fields: Any) -> R:
     """Return a copy with some fields changed, as ``dataclasses.replace`` does for dataclasses."""
     return msgspec.structs.replace(record, **fields)
-
-
-def field_names(kind: type[Any]) -> tuple[str, ...]:
-    """Return the names of a record's or a dataclass's fields, in their order."""
-    if issubclass(kind, msgspec.Struct):
-        return kind.__struct_fields__
-    return tuple(field.name for field in dataclasses.fields(kind))

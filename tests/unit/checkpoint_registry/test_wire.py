@@ -3,10 +3,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from tests.fields import field_names
 from tests.unit.checkpoint_registry.words import ask, copy_of, facts, host, own, report
 
 from everstep.checkpoint_registry import codec, commands, events
-from everstep.core.record import field_names
 from everstep.wire.codec import from_wire, to_wire
 from everstep.wire.v1 import checkpoints_pb2, common_pb2
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.fields import field_names
 
 from everstep.core import placement
-from everstep.core.record import field_names
 from everstep.host_inventory import commands, events
 from everstep.host_inventory.codec import COMMANDS, EVENTS, command_of
 from everstep.wire.codec import from_wire, to_wire

@@ -14,8 +14,9 @@ import msgspec
 import pytest
 from google.protobuf import symbol_database
 from google.protobuf.message import Message as ProtoMessage
+from tests.fields import field_names
 
-from everstep.core.record import Record, field_names
+from everstep.core.record import Record
 from everstep.wire.codec import from_wire, to_wire
 from everstep.wire.v1 import (  # noqa: F401 - importing registers their messages
     agents_pb2,

@@ -30,11 +30,6 @@ class Copier:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether what was begun is done, or has failed."""
-        return self._idle.is_set()
-
     def begin(self, work: Callable[[], None]) -> None:
         """Do ``work`` in the thread; what was begun before must have been waited for."""
         assert self._idle.is_set(), "the last work has not been waited for"
