@@ -4,12 +4,15 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# Test files side by side, each as a whole; end-to-end runs fill two cores by themselves.
+WORKERS ?= 2
+BESIDE := -n $(WORKERS) --dist loadfile
 NAME   ?=
 ARGS   ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-containers test-gpu check tests sim bench proto lock clean
+.PHONY: help setup demo test test-containers test-gpu check tests sim bench bench-gpu proto lock clean
 
 help:  ## show this list
 	@echo "usage: make TARGET"
@@ -27,10 +30,11 @@ check: setup  ## lint, format, types, import rules, wire code, architecture and 
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/proto.py --check
-	$(BIN)/pytest -q tests/architecture tests/unit
+	$(BIN)/pytest -q $(BESIDE) tests/architecture tests/unit
 
-test: check  ## check, then contract, integration and end-to-end tests on real servers (20 min)
-	$(BIN)/pytest -q $(wildcard tests/contract tests/sim tests/integration tests/e2e)
+test: check  ## check, then contract, integration and end-to-end tests on real servers (20 to 40 min)
+	$(BIN)/pytest -q $(BESIDE) --durations=12 tests/contract tests/sim tests/integration
+	$(BIN)/pytest -q --durations=6 tests/e2e
 
 test-containers: setup  ## docker-compose.yml and PostgreSQL in containers (Docker engine, Compose 2.26; 10 min)
 	$(BIN)/pytest -q tests/containers
@@ -43,6 +47,9 @@ sim: setup  ## simulate fleets under faults for SECONDS (600); failures come wit
 
 bench: setup  ## print figures as JSON, also kept in benchmarks/results/; NAME=recovery runs one
 	@bash scripts/bench.sh $(NAME)
+
+bench-gpu: setup  ## what a snapshot of state on a GPU costs (one NVIDIA GPU; 5 min)
+	@$(BIN)/python -m benchmarks.snapshot --device cuda
 
 proto: setup  ## generate lib/everstep/wire/v1 from proto/
 	$(BIN)/python scripts/proto.py

@@ -9,6 +9,7 @@ ranks and of a peer's. Run: ``make bench NAME=registry`` or ``python -m benchmar
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -111,7 +112,14 @@ def starts() -> dict[str, Any]:
         for host in range(HOSTS)
     )
     placement = Placement(layout=Layout(dp_shard=RANKS), hosts=hosts)
-    job = Job(job_id="bench", generation=2, placement=placement, restore_step=STEPS[-1])
+    spec = {"name": "bench", "entry": "a:b", "layout": {"dp_shard": RANKS}, "steps": STEPS[-1]}
+    job = Job(
+        job_id="bench",
+        spec_json=json.dumps(spec),
+        generation=2,
+        placement=placement,
+        restore_step=STEPS[-1],
+    )
 
     def commands() -> list[bytes]:
         parts = sources_by_host(placement, sources)

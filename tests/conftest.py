@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+from hypothesis import settings
 
 from everstep.core.system import RandomIds, SystemClock
+from everstep.local.server_command import PORT_MAX, PORT_MIN, PORTS_VARIABLE
 from everstep.local.servers import (
     RunningServers,
     create_database,
     drop_database,
     local_servers,
 )
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("everstep", deadline=None)
+settings.load_profile("everstep")
+
+
+PORT_SLICES = 16  # a process of the suite keeps to one: 1,062 ports
+
+
+def pytest_configure() -> None:
+    """Give each process of the suite ports of its own: tests stop servers and start them again."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    size = (PORT_MAX + 1 - PORT_MIN) // PORT_SLICES
+    low = PORT_MIN + worker % PORT_SLICES * size
+    os.environ[PORTS_VARIABLE] = f"{low}-{low + size - 1}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +49,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "servers" in getattr(item, "fixturenames", ()):
             item.add_marker("stack")
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """Take back what a command has done to logging, as if it had been a process of its own."""
+    before = logging.root.manager.disable
+    yield
+    logging.disable(before)
 
 
 @pytest.fixture(scope="session")

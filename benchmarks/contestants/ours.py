@@ -253,7 +253,7 @@ class Stack:
     def _uncordon(self, host: str) -> None:
         def uncordoned() -> bool | None:
             try:
-                self.client.uncordon(host)
+                self.client.uncordon(host, now=True)
             except EverstepError:
                 return None
             return True

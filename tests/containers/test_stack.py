@@ -66,7 +66,7 @@ def test_host_container_killed_is_replaced_and_the_run_ends_bit_equal(
     assert found.differences == ()
     assert found.tensors_compared > 100
     stack.start(victim)
-    stack.client.uncordon(victim)
+    stack.client.uncordon(victim, now=True)
     wait_for("the host to be back", lambda: stack.host_states()[victim] == "spare")
 
 

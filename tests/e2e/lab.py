@@ -6,7 +6,6 @@ One stack serves all end-to-end tests; ``heal`` puts its fleet back in order bet
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from everstep.chaos import fleet
 from everstep.cli.client import Client
 from everstep.cli.demo_state import compare_states, open_store, wait_durable
-from everstep.core.errors import RefusedError
 from everstep.data.prepare import prepare
 from everstep.local import launch
 from everstep.local.state import SERVICES, Stack, StatePaths
@@ -92,27 +91,7 @@ class Lab:
 
     def heal(self) -> None:
         """End every job, and bring every host back as a spare."""
-        for job in self.client.jobs():
-            if job["ended_at_ms"] is None:
-                self.client.act(job["job_id"], "stop")
-        wait_for(
-            "all jobs to end",
-            lambda: all(job["ended_at_ms"] is not None for job in self.client.jobs()),
-        )
-        for host_id in self.down_hosts():
-            self.start_host(host_id)
-        for name in ("controller", "monitor", "nats"):
-            with contextlib.suppress(RefusedError):  # it runs
-                self.start_service(name)
-        wait_for("every host to be a spare", self._all_spare)
-
-    def _all_spare(self) -> bool:
-        hosts = self.hosts()
-        for host in hosts.values():
-            if host["state"] == "cordoned":
-                self.client.uncordon(host["host_id"])
-        names = {host.host_id for host in launch.require_stack(self.paths).hosts}
-        return names <= {h["host_id"] for h in hosts.values() if h["state"] == "spare"}
+        fleet.heal(self.paths, self.client, patience_s=PATIENCE_S)
 
     # ---- jobs
 

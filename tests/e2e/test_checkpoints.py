@@ -68,12 +68,17 @@ def test_stored_checkpoint_is_one_of_torchs_own(lab: Lab, reference: str, tmp_pa
         return [Path(info.key).name for info in found]
 
     names = asyncio.run(download())
-    assert names == [".metadata", "manifest.json", *(f"rank-{n:05d}.shard" for n in range(8))]
+    ranks = [f"rank-{n:05d}.shard" for n in range(8)]
+    assert names == [".metadata", "manifest.json", "options.distcp", *ranks]
     out = tmp_path / "model.pt"
     converter = [sys.executable, "-m", "torch.distributed.checkpoint.format_utils"]
     subprocess.run([*converter, "dcp_to_torch", str(tmp_path), str(out)], check=True, timeout=120)
     state = torch.load(out)
     assert set(state) == {"model", "optimizer"}
     assert len(state["optimizer"]["state"]) == len(state["model"])
+    matrices, vectors = state["optimizer"]["param_groups"]
+    assert {*matrices["params"], *vectors["params"]} == set(state["model"])
+    assert matrices["lr"] == state["optimizer"]["param_groups.embedding.weight.lr"]
+    assert vectors["weight_decay"] == 0
     assert {moments["step"].item() for moments in state["optimizer"]["state"].values()} == {STEPS}
     assert all(tensor.isfinite().all() for tensor in state["model"].values())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 from tests.e2e.lab import OBJECT_EVERY, STEPS, Lab, wait_for
 
-from everstep.cli.demo_state import open_store
+from everstep.chaos.hand import damage_object
 from everstep.core.errors import EverstepError
+from everstep.memory.damage import flip_snapshot
 from everstep.memory.layout import rank_dir, replica_dir, slot_path
 from everstep.memory.slot import read_preamble
 
@@ -66,30 +66,10 @@ def copies(lab: Lab, job_id: str, rank: int) -> dict[str, list[tuple[int, Path]]
     return found
 
 
-def flip_a_byte(path: Path) -> None:
-    """Damage the payload, not the header: only a checksum can tell."""
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x40
-    with path.open("r+b") as file:
-        file.write(data)
-
-
 def object_of(lab: Lab, job_id: str, step: int, *, rank: int) -> str:
     """The key of a rank's shard."""
     stored = next(c for c in lab.client.checkpoints(job_id) if c["step"] == step)
     return str(PurePosixPath(stored["manifest_uri"]).parent / f"rank-{rank:05d}.shard")
-
-
-def damage_object(lab: Lab, key: str) -> None:
-    """Flip a byte of a stored object."""
-
-    async def damage() -> None:
-        async with open_store(lab.stack)() as store:
-            data = bytearray(await store.get(key))
-            data[len(data) // 2] ^= 0x40
-            await store.put(key, bytes(data))
-
-    asyncio.run(damage())
 
 
 def pause(lab: Lab, job_id: str) -> int:
@@ -129,11 +109,31 @@ def test_restart_from_a_durable_step_changes_nothing(lab: Lab, ends_equal):
     assert job["recoveries"][-1]["restore_step"] == OBJECT_EVERY
 
 
+def test_job_that_was_stopped_goes_on_from_its_newest_checkpoint(lab: Lab, ends_equal):
+    """A stop is for good only until somebody thinks better of it; a failure is no other end."""
+    job_id = lab.submit("reopened")
+    wait_for(
+        "a complete checkpoint",
+        lambda: any(c["complete"] for c in lab.client.checkpoints(job_id)),
+    )
+    lab.client.act(job_id, "stop")
+    wait_for("the stop", lambda: lab.client.job(job_id)["phase"] == "stopped")
+    with pytest.raises(EverstepError, match=f"`everstep jobs restart {job_id}` goes on from"):
+        lab.client.act(job_id, "resume")
+    assert lab.client.job(job_id)["ended_at_ms"] is not None
+    lab.client.act(job_id, "restart")
+    assert lab.client.job(job_id)["ended_at_ms"] is None, "the next controller would leave it alone"
+    job = ends_equal(job_id)
+    assert [one["cause"] for one in job["recoveries"]] == ["launch", "stop", "restart"]
+    assert job["recoveries"][-1]["restore_step"] >= OBJECT_EVERY
+    assert lab.client.goodput(job_id)["causes"]["paused"] > 0
+
+
 def test_restart_from_a_step_that_does_not_exist_leaves_the_run_alone(lab: Lab):
     """A typo must not cost a running job anything."""
     job_id = lab.submit("typo")
     lab.wait_step(job_id, 3)
-    with pytest.raises(EverstepError, match="no complete checkpoint of step 999"):
+    with pytest.raises(EverstepError, match="no checkpoint of step 999 that may be restored"):
         lab.client.act(job_id, "restart", {"from_step": 999})
     job = lab.client.job(job_id)
     assert (job["phase"], job["generation"]) == ("running", 1)
@@ -147,7 +147,7 @@ def test_damaged_own_snapshot_is_refused_by_name_and_the_peers_copy_serves(lab: 
     owner = next(h["host_id"] for h in lab.hosts_of(job_id) if 2 in h["ranks"])
     newest, path = copies(lab, job_id, 2)[owner][0]
     assert newest == step
-    flip_a_byte(path)
+    flip_snapshot(path, seed=path.name)
     lab.client.act(job_id, "resume")
     job = ends_equal(job_id)
     assert job["recoveries"][-1]["restore_step"] == step
@@ -167,9 +167,9 @@ def test_every_copy_of_a_step_damaged_falls_back_to_the_step_before(lab: Lab, en
     ]
     assert len(damaged) == 2
     for path in damaged:
-        flip_a_byte(path)
+        flip_snapshot(path, seed=path.name)
     wait_for("the pause's checkpoint", lambda: step in lab.complete_steps(job_id))
-    damage_object(lab, object_of(lab, job_id, step, rank=2))
+    damage_object(lab.paths, object_of(lab, job_id, step, rank=2))
     lab.client.act(job_id, "resume")
     job = ends_equal(job_id)
     assert job["recoveries"][-1]["restore_step"] == step - 1
@@ -188,7 +188,7 @@ def test_damaged_object_is_refused_by_name_and_an_older_checkpoint_serves(lab: L
     newest = max(lab.complete_steps(job_id))
     key = object_of(lab, job_id, newest, rank=0)
 
-    damage_object(lab, key)
+    damage_object(lab.paths, key)
     owner = lab.hosts_of(job_id)[0]
     lab.kill_host(owner["host_id"])
     lab.kill_host(owner["replica_host_id"])
@@ -235,6 +235,18 @@ def test_layout_that_can_never_fit_fails_with_the_numbers(lab: Lab):
     assert job["why"] == "does_not_fit"
     assert "32" in job["detail"]
     assert "12" in job["detail"]
+
+
+def test_state_that_host_memory_cannot_hold_fails_at_launch_with_the_numbers(lab: Lab):
+    """Before the first step, and without a second try: 4 TB a rank fit nowhere here."""
+    (lab.corpus.parent / "huge.py").write_text(
+        "import torch\ndef main(run):\n    run.track(big=torch.zeros(1).expand(10**12))\n"
+    )
+    job_id = lab.submit("huge-state", entry="huge:main")
+    job = lab.wait_phase(job_id, "failed")
+    assert (job["why"], job["generation"]) == ("host_too_small", 1)
+    assert "2 snapshots and one that is uploaded" in job["detail"]
+    assert all(host["state"] != "cordoned" for host in lab.hosts().values())
 
 
 def test_second_job_on_a_busy_fleet_waits_and_then_runs(lab: Lab, ends_equal):

@@ -158,3 +158,22 @@ def test_entry_that_returns_early_succeeds_and_says_so(lab: Lab):
 
 def _all_free(lab: Lab, job_id: str) -> bool:
     return all(host["job_id"] != job_id for host in lab.hosts().values())
+
+
+def test_host_is_drained_without_losing_a_step(lab: Lab, ends_equal):
+    """Its ranks stop after a last common step, a spare goes on from there, nobody is blamed."""
+    job_id = lab.submit("drained")
+    lab.wait_step(job_id, 6)
+    host_id = lab.hosts_of(job_id)[1]["host_id"]
+    lab.client.act(job_id, "drain", {"hosts": [host_id], "why": "new firmware"})
+    job = ends_equal(job_id)
+    first, second = job["recoveries"]
+    assert (first["cause"], second["cause"]) == ("launch", "drain")
+    assert second["sources"]["object_store"] == 0
+    assert host_id not in {host["host_id"] for host in lab.hosts_of(job_id)}
+    assert lab.hosts()[host_id]["state"] == "cordoned"
+    assert lab.hosts()[host_id]["cordon_reason"] == "drained"
+    assert lab.incidents(job_id) == []
+    assert not any(point["redone"] for point in lab.client.metrics(job_id))
+    with pytest.raises(EverstepError, match="does not run on"):
+        lab.client.act(lab.submit("other"), "drain", {"hosts": ["h99"]})

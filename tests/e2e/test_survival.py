@@ -227,7 +227,7 @@ def test_no_spare_left_waits_says_so_and_goes_on_when_one_joins(lab: Lab, ends_e
     assert job["hosts_short"] == 1
     for host_id in lab.down_hosts() - {victim}:
         lab.start_host(host_id)
-        lab.client.uncordon(host_id)
+        lab.client.uncordon(host_id, now=True)
     ends_equal(job_id)
     causes = lab.client.goodput(job_id)["causes"]
     assert causes["waiting_for_hosts"] > 0

@@ -12,7 +12,8 @@ from torch.nn import functional
 from everstep.memory.layout import slot_path
 from everstep.memory.reader import SlotReader, verify_slot
 from everstep.memory.writer import Owner
-from everstep.train.snapshots import SlotSource, Snapshots
+from everstep.train.slot_source import SlotSource
+from everstep.train.snapshots import Snapshots
 from everstep.train.state import TrackedState
 
 pytestmark = pytest.mark.torch
@@ -69,3 +70,28 @@ def test_snapshot_of_a_device_continues_with_the_same_losses(tmp_path: Path):
     state.restore_randomness(source)
     assert [other.step() for _ in range(4)] == expected
     assert other.optimizer.state[other.model[0].weight]["step"].device.type == "cuda"
+
+
+def test_copies_run_on_a_stream_of_their_own(tmp_path: Path):
+    """Training's stream waits for none of it, and the slot holds what was there at the step's end.
+
+    The stream is kept busy from before the snapshot until after it is whole: only a copy that waits
+    for what was queued before, and for nothing that was queued behind, can end in between.
+    """
+    training = Training()
+    training.step()
+    snapshots = Snapshots(tmp_path, OWNER, training.state)
+    snapshots.prepare()
+    expected = training.model[0].weight.detach().clone().cpu()
+    left = torch.randn(4096, 4096, device=DEVICE)
+    torch.cuda.synchronize()
+    slot = snapshots.take(step=1, data_state={})
+    snapshots.go_on(lambda: None)
+    for _ in range(2_000):
+        left @ left
+    behind = torch.cuda.current_stream().record_event()
+    snapshots.settle()
+    assert not behind.query(), "the snapshot waited for work that came after it"
+    with SlotReader(slot_path(tmp_path, slot)) as reader:
+        kept = SlotSource(reader).make("model.0.weight")
+    assert torch.equal(kept, expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.sim.goldens import compare
 
@@ -62,9 +64,8 @@ def test_without_lineage_an_abandoned_state_comes_back(monkeypatch):
 def test_without_distrust_a_bad_copy_is_tried_for_ever(monkeypatch):
     """The same plan would be made again and again."""
 
-    def forgetful(request, lineage, distrusted=()):
-        del distrusted
-        return plan_restore(request, lineage)
+    def forgetful(request, history):
+        return plan_restore(request, replace(history, distrusted=()))
 
     monkeypatch.setattr(registry, "plan_restore", forgetful)
     fails("bad_copies")

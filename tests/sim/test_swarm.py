@@ -60,7 +60,7 @@ def test_failing_plan_is_cut_down_to_what_it_needs(monkeypatch):
     )
     failing = next(
         outcome
-        for seed in range(200)
+        for seed in range(127, 200)  # the first ones do not fail
         if (plan := plan_of(seed)) and [fault.kind for fault in plan.faults].count("restart") > 1
         if reason_of(outcome := run_plan(replace(plan, faults=(*plan.faults, *noise))))
     )

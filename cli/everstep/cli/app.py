@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from everstep.cli import (
+    chaos_commands,
     checkpoint_commands,
     data_commands,
     demo_command,
@@ -20,6 +21,7 @@ from everstep.cli import (
     run_commands,
     sim_commands,
     stack_commands,
+    straggler_command,
 )
 from everstep.cli.options import JsonFlag, Session
 from everstep.cli.output import OUT, print_json
@@ -100,9 +102,11 @@ for module in (
     checkpoint_commands,
     event_commands,
     fault_commands,
+    chaos_commands,
     data_commands,
     demo_command,
     plan_command,
     sim_commands,
+    straggler_command,
 ):
     module.add_to(app)

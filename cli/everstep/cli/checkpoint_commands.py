@@ -1,17 +1,22 @@
-"""``checkpoints``: what can be gone back to, whether it is sound, and the model in one file."""
+"""``checkpoints``: what can be gone back to, whether it is sound, and the model in one file.
+
+What people say about checkpoints is in ``checkpoint_judging``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.progress import Progress
 
-from everstep.cli import checkpoint_files
+from everstep.cli import checkpoint_files, checkpoint_judging
+from everstep.cli.checkpoint_judging import Generation, StepNumber
 from everstep.cli.options import JobFilter, JobId, JsonFlag, register, register_listing, session_of
 from everstep.cli.output import ERR, OUT, print_json, print_table, short_time, size
 from everstep.core.errors import InvalidInput, NotFoundError
@@ -23,10 +28,12 @@ from everstep.objectstore.s3 import S3Store
 T = TypeVar("T")
 ENDPOINT = "EVERSTEP_S3_ENDPOINT"
 
-StepNumber = Annotated[int, typer.Argument(metavar="STEP", help="Of the checkpoint.")]
-Generation = Annotated[
-    int | None, typer.Option(help="That made it; the newest one's if not given.")
-]
+
+class Form(StrEnum):
+    """What an exported file is."""
+
+    SAFETENSORS = "safetensors"
+
 
 checkpoints_app = typer.Typer(
     name="checkpoints",
@@ -39,16 +46,20 @@ def checkpoints(context: typer.Context, job: JobFilter = "", as_json: JsonFlag =
     """List checkpoints in the object store.
 
     Only complete ones can be gone back to. Abandoned ones are complete too, but a restart went
-    back over their step; of spoilt ones a part could not be read.
+    back over their step; of spoilt ones a part could not be read, and suspect ones were made when
+    the numbers may have been bad.
 
     Examples:
       everstep checkpoints --job demo-4f21ac
       everstep checkpoints verify demo-4f21ac 60
+      everstep checkpoints plan demo-4f21ac
     """
     if context.invoked_subcommand is not None:
         return
     with session_of(context).client() as client:
         found = client.checkpoints(job)
+        if job and not found:
+            client.job(job)  # says so if there is no such job
     if as_json:
         print_json(found)
         return
@@ -58,12 +69,13 @@ def checkpoints(context: typer.Context, job: JobFilter = "", as_json: JsonFlag =
             checkpoint["step"],
             checkpoint["generation"],
             _state(checkpoint),
+            _remarks(checkpoint),
             size(checkpoint.get("bytes") or 0),
             checkpoint.get("manifest_uri", ""),
         ]
         for checkpoint in found
     ]
-    columns = ["job", "step", "generation", "state", "size", "manifest"]
+    columns = ["job", "step", "generation", "state", "", "size", "manifest"]
     print_table(columns, rows, empty="no checkpoints yet")
 
 
@@ -74,9 +86,9 @@ def show(
     generation: Generation = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show one checkpoint.
+    """Show one checkpoint (also: inspect).
 
-    What it is of, where the data stood, and every rank's object.
+    What it is of, where the data stood, what it is worth and why, and every rank's object.
 
     Example:
       everstep checkpoints show demo-4f21ac 60
@@ -91,7 +103,10 @@ def show(
     lines = {
         "job": found["job_id"],
         "step": f"{found['step']}, made by generation {found['generation']}",
-        "state": _state(found) + (", a restart may go on from it" if found["restorable"] else ""),
+        "state": _state(found) + _fate(found),
+        "trust": _trust(found),
+        "pinned": _pinned(found),
+        "layout": _layout(found),
         "size": f"{size(found['bytes'])} of {found['world_size']} ranks",
         "data": found["data_state"],
         "completed": completed,
@@ -99,6 +114,8 @@ def show(
     }
     for name, value in lines.items():
         OUT.print(f"{name:<10} {value}", markup=False)
+    if not found["shards"]:
+        return
     rows = [[s["rank"], size(s["bytes"]), s["checksum"], s["uri"]] for s in found["shards"]]
     print_table(["rank", "size", "xxh3-128", "object"], rows, empty="no objects yet")
 
@@ -157,6 +174,11 @@ def verify(
         )
         if found.torch_fault:
             OUT.print(f"torch alone cannot read it: {found.torch_fault}", markup=False)
+        if bad:
+            ERR.print(
+                f"`everstep checkpoints trust {job} {step} suspect` keeps restarts away from it",
+                markup=False,
+            )
     raise typer.Exit(0 if ok else 1)
 
 
@@ -168,6 +190,9 @@ def export(
     part: Annotated[
         str, typer.Option("--part", help="What was tracked by this name: run.track(NAME=...).")
     ] = "model",
+    form: Annotated[
+        Form, typer.Option("--format", help="Of the file; there is one so far.")
+    ] = Form.SAFETENSORS,
     generation: Generation = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -178,6 +203,7 @@ def export(
     Example:
       everstep checkpoints export demo-4f21ac 60 --out model.safetensors
     """
+    assert form is Form.SAFETENSORS, "the option takes nothing else"
     folder = out.resolve().parent
     if out.exists() and not out.is_file():
         raise InvalidInput(f"{out} is there and is no file: give another --out")
@@ -201,13 +227,51 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     register_listing(checkpoints_app, checkpoints)
     register(checkpoints_app, show)
+    register(checkpoints_app, show, "inspect", hidden=True)
     register(checkpoints_app, verify)
     register(checkpoints_app, export)
+    checkpoint_judging.add_to(checkpoints_app)
     app.add_typer(checkpoints_app)
+    app.add_typer(checkpoints_app, name="checkpoint", hidden=True)
 
 
 def _state(checkpoint: dict[str, Any]) -> str:
-    return str(checkpoint.get("unusable_why") or checkpoint.get("state", ""))
+    state = str(checkpoint.get("state", ""))
+    gone = state in {"deleted", "purged"}
+    return state if gone else str(checkpoint.get("unusable_why") or state)
+
+
+def _fate(checkpoint: dict[str, Any]) -> str:
+    """Say what its state means for a restart."""
+    if checkpoint["deleted_why"]:
+        left = "no object of it is left" if checkpoint["state"] == "purged" else "its objects go"
+        return f" ({checkpoint['deleted_why']}): {left}"
+    return ", a restart may go on from it" if checkpoint["restorable"] else ""
+
+
+def _remarks(checkpoint: dict[str, Any]) -> str:
+    """Say in a word or two what somebody has said of it."""
+    verified = checkpoint.get("trust") == "verified"
+    return " ".join(["verified"] * verified + ["pinned"] * bool(checkpoint.get("pinned")))
+
+
+def _trust(checkpoint: dict[str, Any]) -> str:
+    why = checkpoint["trust_why"]
+    return f"{checkpoint['trust']} ({why})" if why else str(checkpoint["trust"])
+
+
+def _pinned(checkpoint: dict[str, Any]) -> str:
+    if not checkpoint["pinned"]:
+        return "no"
+    note = checkpoint["pin_note"]
+    return f"by {checkpoint['pinned_by']}" + (f": {note}" if note else "")
+
+
+def _layout(checkpoint: dict[str, Any]) -> str:
+    sizes = checkpoint["layout"] or {}
+    return " x ".join(f"{name} {count}" for name, count in sizes.items() if count > 1) or (
+        "one rank" if sizes else "not known"
+    )
 
 
 def _with_objects(
@@ -223,6 +287,12 @@ def _with_objects(
     with session.client() as client:
         found = client.checkpoint(*which)
     uri = str(found["manifest_uri"])
+    if found["state"] in {"deleted", "purged"}:
+        raise NotFoundError(
+            f"the checkpoint of step {which[1]} of job {which[0]} was deleted "
+            f"({found['deleted_why']}): `everstep checkpoints --job {which[0]}` lists those that "
+            "there are"
+        )
     if not uri:
         raise NotFoundError(
             f"the checkpoint of step {which[1]} of job {which[0]} is {found['state']}: only a "
@@ -231,12 +301,26 @@ def _with_objects(
 
     async def run(progress: checkpoint_files.Progress) -> T:
         async with _store(context) as store:
-            manifest = checkpoint_files.manifest_of(await store.get(uri), uri)
+            manifest = checkpoint_files.manifest_of(await _manifest(store, uri, which[0]), uri)
             return await work(store, manifest, progress)
 
-    with Progress(console=ERR, transient=True, disable=quiet or not ERR.is_terminal) as bar:
+    disable = quiet or not ERR.is_terminal
+    with (
+        checkpoint_files.cleaned_up(),
+        Progress(console=ERR, transient=True, disable=disable) as bar,
+    ):
         task = bar.add_task(doing, total=None)
         return asyncio.run(run(lambda done, total: bar.update(task, completed=done, total=total)))
+
+
+async def _manifest(store: ObjectStore, uri: str, job: str) -> bytes:
+    try:
+        return await store.get(uri)
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"{error}: somebody has deleted the manifest, and without it nothing says what the "
+            f"other objects must be; `everstep checkpoints --job {job}` lists other steps"
+        ) from None
 
 
 def _store(context: typer.Context) -> Any:

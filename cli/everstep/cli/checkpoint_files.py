@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import struct
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import msgspec
 import xxhash
 
 from everstep.core.errors import CorruptData, InvalidInput, NotFoundError
 from everstep.core.ports import ObjectStore
 from everstep.memory.reader import SlotReader
 from everstep.memory.slot import Entry
-from everstep.memory.torch_parts import parts_of
-from everstep.objectstore.torch_checkpoint import METADATA_NAME, Part, metadata_of
+from everstep.memory.torch_parts import Described, OptimizerWords, described, torch_files
+from everstep.objectstore.torch_checkpoint import METADATA_NAME
 
 CHUNK_BYTES: Final = 4 << 20  # few round trips, little memory
+EXIT_TERMINATED: Final = 128 + signal.SIGTERM  # as every program that SIGTERM ended
 Progress = Callable[[int, int], None]  # objects done, of so many
 
 # What safetensors (https://huggingface.co/docs/safetensors) calls torch's dtypes.
@@ -58,33 +61,40 @@ async def verify(store: ObjectStore, manifest: Mapping[str, Any], progress: Prog
     """
     shards = manifest["shards"]
     checked: list[Checked] = []
-    parts: list[Part] = []
+    slots: list[Described] = []
+    alike: dict[OptimizerWords, OptimizerWords] = {}
     with tempfile.TemporaryDirectory(prefix="everstep-verify-") as folder:
         for number, shard in enumerate(shards, start=1):
             path = Path(folder) / "shard"
             checked.append(await _checked(store, manifest, shard, path))
             if not checked[-1].faults:
                 with SlotReader(path) as reader:
-                    parts += parts_of(reader.header, PurePosixPath(shard["uri"]).name)
+                    name = PurePosixPath(shard["uri"]).name
+                    slots.append(described(reader.header, name, alike))
             path.unlink(missing_ok=True)
             progress(number, len(shards))
     sound = all(not one.faults for one in checked)
-    fault = await _torch_fault(store, manifest, parts) if sound and parts else ""
+    fault = await _torch_fault(store, manifest, slots) if sound else ""
     return Verified(objects=tuple(checked), torch_fault=fault)
 
 
-async def _torch_fault(store: ObjectStore, manifest: Mapping[str, Any], parts: list[Part]) -> str:
+async def _torch_fault(
+    store: ObjectStore, manifest: Mapping[str, Any], slots: list[Described]
+) -> str:
     """Compare what tells torch about the objects with what they say of themselves."""
-    uri = f"{PurePosixPath(manifest['shards'][0]['uri']).parent}/{METADATA_NAME}"
+    folder = PurePosixPath(manifest["shards"][0]["uri"]).parent
     try:
-        expected = metadata_of(parts)
+        expected = torch_files(slots)
     except InvalidInput as error:
         return f"there can be no {METADATA_NAME}: {error}"
-    try:
-        found = await store.get(uri)
-    except NotFoundError:
-        return f"{uri}: there is no such object"
-    return "" if found == expected else f"{uri} does not describe these objects"
+    for name, content in expected.items():
+        try:
+            found = await store.get(f"{folder}/{name}")
+        except NotFoundError:
+            return f"{folder}/{name}: there is no such object"
+        if found != content:
+            return f"{folder}/{name} does not describe these objects"
+    return ""
 
 
 async def export(
@@ -244,11 +254,44 @@ def _whole_bytes(name: str, entries: list[Entry]) -> int:
     return wanted * (first.bytes // math.prod(first.shape))
 
 
+@contextmanager
+def cleaned_up() -> Iterator[None]:
+    """Leave the block by SystemExit when SIGTERM comes, so that unfinished files are removed.
+
+    To be entered in the main thread, around the event loop.
+    """
+
+    def leave(number: int, frame: object) -> None:
+        del number, frame
+        raise SystemExit(EXIT_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def manifest_of(data: bytes, uri: str) -> dict[str, Any]:
     """Read a manifest. Raises CorruptData."""
     try:
         manifest: dict[str, Any] = json.loads(data)
-        manifest["shards"], manifest["job_id"], manifest["step"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptData(f"{PurePosixPath(uri)} is no manifest: {error!r}") from error
+        msgspec.convert(manifest, _Manifest)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise CorruptData(f"{PurePosixPath(uri)} is damaged: {error}") from None
     return manifest
+
+
+class _ManifestShard(msgspec.Struct, frozen=True):
+    rank: int
+    uri: str
+    bytes: int
+    checksum: str
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    """What is needed of a manifest."""
+
+    job_id: str
+    step: int
+    shards: Annotated[tuple[_ManifestShard, ...], msgspec.Meta(min_length=1)]

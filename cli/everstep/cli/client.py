@@ -108,6 +108,21 @@ class Client:
         """
         return self._ask(CONTROLLER, "POST", f"/v1/jobs/{job_id}/{action}", body=body or {})
 
+    def interval(self, job_id: str) -> Json:
+        """Return how often a job snapshots, and why."""
+        return self._ask(CONTROLLER, "GET", f"/v1/jobs/{job_id}/interval")
+
+    def set_interval(
+        self, job_id: str, *, auto: bool, memory_steps: int | None, object_steps: int | None
+    ) -> Json:
+        """Change how often a job snapshots; None: as it is."""
+        body = {
+            "auto": auto,
+            "memory_every_steps": memory_steps,
+            "object_every_steps": object_steps,
+        }
+        return self.act(job_id, "interval", body)
+
     # ---- monitor
 
     def incidents(self, job_id: str = "") -> list[Json]:
@@ -132,6 +147,10 @@ class Client:
         """Return ``wall_ms`` and ``causes``."""
         return self._ask(MONITOR, "GET", f"/v1/jobs/{job_id}/goodput")
 
+    def stacks(self, job_id: str) -> Json:
+        """Look at what a job's ranks do right now."""
+        return self._ask(MONITOR, "GET", f"/v1/jobs/{job_id}/stacks")
+
     # ---- checkpoint-registry, host-inventory
 
     def checkpoints(self, job_id: str = "") -> list[Json]:
@@ -144,6 +163,40 @@ class Client:
         params = {} if generation is None else {"generation": generation}
         return self._ask(REGISTRY, "GET", f"/v1/checkpoints/{job_id}/{step}", params=params)
 
+    def judge(
+        self,
+        method: str,
+        which: tuple[str, int, int | None],
+        what: str,
+        body: Json | None = None,
+        **params: Any,
+    ) -> Json:
+        """Say something of a checkpoint: ``what`` is ``pin`` or ``trust``."""
+        job_id, step, generation = which
+        if generation is not None:
+            params["generation"] = generation
+        path = f"/v1/checkpoints/{job_id}/{step}/{what}"
+        return self._ask(REGISTRY, method, path, body=body, params=params)
+
+    def suspicions(self, job_id: str) -> list[Json]:
+        """Return what is suspected of a job's steps."""
+        return list(self._ask(REGISTRY, "GET", f"/v1/jobs/{job_id}/suspicions")["suspicions"])
+
+    def suspect(self, job_id: str, body: Json) -> list[Json]:
+        """Make a stretch of steps suspect; returns all suspicions."""
+        path = f"/v1/jobs/{job_id}/suspicions"
+        return list(self._ask(REGISTRY, "POST", path, body=body)["suspicions"])
+
+    def end_suspicion(self, job_id: str, suspicion_id: str, body: Json) -> list[Json]:
+        """End a suspicion; returns those that are left."""
+        path = f"/v1/jobs/{job_id}/suspicions/{suspicion_id}/end"
+        return list(self._ask(REGISTRY, "POST", path, body=body)["suspicions"])
+
+    def restore_plan(self, job_id: str, from_step: int) -> Json:
+        """Return what a restart would restore now."""
+        params = {"from_step": from_step}
+        return self._ask(REGISTRY, "GET", f"/v1/jobs/{job_id}/restore-plan", params=params)
+
     def hosts(self) -> list[Json]:
         """Return all hosts."""
         return list(self._ask(INVENTORY, "GET", "/v1/hosts")["hosts"])
@@ -152,9 +205,19 @@ class Client:
         """Take a host out of service."""
         return self._ask(INVENTORY, "POST", f"/v1/hosts/{host_id}/cordon", body={"reason": reason})
 
-    def uncordon(self, host_id: str) -> Json:
-        """Put a host back into service."""
-        return self._ask(INVENTORY, "POST", f"/v1/hosts/{host_id}/uncordon", body={})
+    def host(self, host_id: str) -> Json:
+        """Return one host, also one that left."""
+        return self._ask(INVENTORY, "GET", f"/v1/hosts/{host_id}")
+
+    def uncordon(self, host_id: str, *, now: bool = False) -> Json:
+        """Put a host back into service, through its probes or ``now``."""
+        body = {"now": True} if now else {}
+        return self._ask(INVENTORY, "POST", f"/v1/hosts/{host_id}/uncordon", body=body)
+
+    def maintain(self, host_id: str, reason: str, until_ms: int) -> Json:
+        """Free a host without losing a step."""
+        body = {"reason": reason, "until_ms": until_ms}
+        return self._ask(INVENTORY, "POST", f"/v1/hosts/{host_id}/maintain", body=body)
 
     def _ask(
         self,

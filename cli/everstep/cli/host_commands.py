@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from everstep.cli.host_care import add_care, back_at, last_probe, why
 from everstep.cli.live import incident_outcome, incident_place
 from everstep.cli.options import (
     HostName,
@@ -34,6 +35,8 @@ def hosts(context: typer.Context, as_json: JsonFlag = False) -> None:
     Examples:
       everstep hosts
       everstep hosts cordon h3 --reason "fan noise"
+      everstep hosts maintain h3 --reason "new firmware"
+      everstep hosts show h3
     """
     if context.invoked_subcommand is not None:
         return
@@ -42,6 +45,7 @@ def hosts(context: typer.Context, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(found)
         return
+    now_ms = SystemClock().now_ms()
     rows = [
         [
             host["host_id"],
@@ -49,11 +53,14 @@ def hosts(context: typer.Context, as_json: JsonFlag = False) -> None:
             host.get("job_id", ""),
             host.get("pod", ""),
             host.get("chips", ""),
-            host.get("cordon_reason", ""),
+            back_at(host, now_ms=now_ms),
+            last_probe(host, now_ms=now_ms),
+            why(host),
         ]
         for host in found
     ]
-    print_table(["host", "state", "job", "pod", "chips", "reason"], rows, empty="no hosts yet")
+    columns = ["host", "state", "job", "pod", "chips", "back", "probed", "reason"]
+    print_table(columns, rows, empty="no hosts yet")
 
 
 def cordon(
@@ -73,15 +80,32 @@ def cordon(
     OUT.print(f"host {name} is cordoned: {reason}", markup=False)
 
 
-def uncordon(context: typer.Context, name: HostName) -> None:
-    """Let a host be used again.
+def drain(
+    context: typer.Context,
+    name: HostName,
+    reason: Annotated[str, typer.Option(help="Why; shown in `everstep hosts`.")] = "by hand",
+) -> None:
+    """Free a host for maintenance, losing no step.
+
+    Its job stops after a last common step as soon as a spare can take the host's place, and goes on
+    from there; until then it runs where it is. A host without a job is cordoned at once.
 
     Example:
-      everstep hosts uncordon h3
+      everstep hosts drain h3 --reason "new firmware"
     """
     with session_of(context).client() as client:
-        client.uncordon(name)
-    OUT.print(f"host {name} may be used again", markup=False)
+        found = {host["host_id"]: host for host in client.hosts()}
+        job_id = found[name]["job_id"] if name in found else ""
+        if not job_id:
+            client.cordon(name, reason)
+            OUT.print(f"host {name} serves no job: cordoned", markup=False)
+            return
+        client.act(job_id, "drain", {"hosts": [name], "why": reason})
+    OUT.print(
+        f"job {job_id} moves off {name} once a spare can take its place "
+        f"(`everstep jobs show {job_id}`)",
+        markup=False,
+    )
 
 
 def incidents(context: typer.Context, job: JobFilter = "", as_json: JsonFlag = False) -> None:
@@ -114,8 +138,10 @@ def incident_lines(incident: dict[str, Any], *, now_ms: int, width: int) -> list
         f"{incident['action']}, noticed after {seen}; {outcome}",
         *textwrap.wrap(incident["reason"], max(REASON_WIDTH_MIN, width - len(when) - 2)),
     ]
+    job = incident["job_id"]
+    where = f"job {job} at step {incident['step']}" if job else "no running job"
     return [
-        f"{when}  job {incident['job_id']} at step {incident['step']}: {what}",
+        f"{when}  {where}: {what}",
         *(f"{' ' * len(when)}  {line}" for line in below),
     ]
 
@@ -124,6 +150,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     register_listing(hosts_app, hosts)
     register(hosts_app, cordon)
-    register(hosts_app, uncordon)
+    register(hosts_app, drain)
+    add_care(hosts_app)
     app.add_typer(hosts_app)
     register(app, incidents)

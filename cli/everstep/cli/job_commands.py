@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from everstep.cli.history_command import export
-from everstep.cli.live import shortage
+from everstep.cli.interval_command import interval
+from everstep.cli.live import ranks_of, reduction, shortage
 from everstep.cli.options import JobId, JsonFlag, register, register_listing, session_of
 from everstep.cli.output import (
     OUT,
@@ -20,6 +21,7 @@ from everstep.cli.output import (
     short_time,
 )
 from everstep.cli.position import ENDED, with_current_step, with_current_steps
+from everstep.cli.stacks_command import stacks
 from everstep.core.errors import NotFoundError, Unavailable
 from everstep.core.system import SystemClock
 
@@ -37,6 +39,7 @@ def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
       everstep jobs
       everstep jobs show demo-4f21ac
       everstep jobs restart demo-4f21ac --from-step 40
+      everstep jobs interval demo-4f21ac
     """
     if context.invoked_subcommand is not None:
         return
@@ -52,7 +55,7 @@ def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
             job["phase"],
             f"{job['step']}/{job['steps']}",
             job["generation"],
-            job["world_size"],
+            ranks_of(job),
             short_time(job["submitted_at_ms"], now_ms=now_ms),
             short_time(job["ended_at_ms"], now_ms=now_ms),
         ]
@@ -85,6 +88,8 @@ def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> No
     OUT.print(f"submitted  {clock_time(job['submitted_at_ms'])}")
     if job["ended_at_ms"]:
         OUT.print(f"ended      {clock_time(job['ended_at_ms'])}")
+    if reduction(job):
+        OUT.print(f"reduced    {reduction(job)}")
     if shortage(job):
         OUT.print(f"waits      {shortage(job)}")
     if job["detail"]:
@@ -159,7 +164,7 @@ def restart(
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     register_listing(jobs_app, jobs)
-    for command in (show, stop, pause, resume, restart, checkpoint, export):
+    for command in (show, stop, pause, resume, restart, checkpoint, interval, stacks, export):
         register(jobs_app, command)
     app.add_typer(jobs_app)
 

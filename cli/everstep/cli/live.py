@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everstep.cli.follow import Seen
-from everstep.cli.output import PHASE_STYLES, duration, ranges, share
+from everstep.cli.output import PHASE_STYLES, clock_time, duration, ranges, share
 
 INCIDENTS_SHOWN: Final = 5  # more scroll the loss off a small screen
 
@@ -145,6 +145,23 @@ def shortage(job: dict[str, Any]) -> str:
     return f"{missing} more host{'' if missing == 1 else 's'} needed: add, start or uncordon some"
 
 
+def ranks_of(job: dict[str, Any]) -> str:
+    """Return how many ranks a job has, and of how many if it should have more."""
+    ranks, whole = job.get("ranks") or job["world_size"], job["world_size"]
+    return str(whole) if ranks == whole or job["ended_at_ms"] else f"{ranks} of {whole}"
+
+
+def reduction(job: dict[str, Any]) -> str:
+    """Return since when a job has been running with fewer ranks; "" if it has all, or has ended."""
+    since_ms = job.get("reduced_since_ms")
+    if since_ms is None or job["ended_at_ms"]:
+        return ""
+    return (
+        f"running with {ranks_of(job)} ranks since {clock_time(since_ms)}: grows back when there "
+        "are hosts"
+    )
+
+
 def incident_line(incident: dict[str, Any]) -> str:
     """Return an incident in one line."""
     after = incident_outcome(incident) or "recovering"
@@ -152,11 +169,19 @@ def incident_line(incident: dict[str, Any]) -> str:
     return f"incident {incident['kind']} at step {incident['step']} ({place}): {after}"
 
 
+_AHEAD: Final = {
+    "FAIL": "the job stops: another try would end the same way",
+    "HOLD": "held: look at the loss, then resume the job, restart it from a step, or stop it",
+    "NOTE": "the run goes on",
+    "DRAIN": "the run moves off them once spares are there",
+}
+
+
 def incident_place(incident: dict[str, Any]) -> str:
-    """Return the hosts and ranks that an incident names."""
+    """Return the hosts and ranks that an incident names; it may be about none of them."""
     where = f"hosts {', '.join(incident['hosts'])}" if incident["hosts"] else ""
     ranks = f"ranks {ranges(incident['ranks'])}" if incident["ranks"] else ""
-    return " ".join(part for part in (where, ranks) if part)
+    return " ".join(part for part in (where, ranks) if part) or "the whole run"
 
 
 def incident_outcome(incident: dict[str, Any]) -> str:
@@ -164,12 +189,18 @@ def incident_outcome(incident: dict[str, Any]) -> str:
     if incident["recovered_at_ms"]:
         steps = incident["lost_steps"]
         lost = f"{steps} step{'' if steps == 1 else 's'}"
-        return f"recovered, {duration(incident['lost_ms'])} and {lost} lost"
+        return f"recovered, {duration(incident['lost_ms'])} and {lost} lost{_without(incident)}"
     if incident.get("closed_because"):
         return f"not recovered: {incident['closed_because']}"
-    if incident["action"] == "FAIL":
-        return "the job stops: another try would end the same way"
-    return ""
+    return _AHEAD.get(incident["action"], "")
+
+
+def _without(incident: dict[str, Any]) -> str:
+    """Say which batches the run goes on without."""
+    if incident["action"] != "ROLL_BACK":
+        return ""
+    parts = [f"{first} to {end - 1}" for first, end in incident["skipped"]]
+    return f", batches {', '.join(parts)} left out"
 
 
 def goodput_line(goodput: dict[str, Any]) -> str:

@@ -34,9 +34,11 @@ class Session:
         return Client(service_urls(self.paths))
 
 
-def register(app: typer.Typer, command: Callable[..., Any], name: str | None = None) -> None:
+def register(
+    app: typer.Typer, command: Callable[..., Any], name: str | None = None, *, hidden: bool = False
+) -> None:
     """Add a command whose help is its docstring, with the lines of its examples kept."""
-    app.command(name, help=help_of(command))(command)
+    app.command(name, help=help_of(command), hidden=hidden)(command)
 
 
 def register_listing(app: typer.Typer, listing: Callable[..., Any]) -> None:

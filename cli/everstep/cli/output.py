@@ -31,6 +31,7 @@ PHASE_STYLES: Final[Mapping[str, str]] = {
     "starting": "yellow",
     "waiting": "yellow",
     "waiting_for_hosts": "yellow",
+    "probing": "yellow",
     "cordoned": "red",
     "abandoned": "yellow",
     "spoilt": "red",

@@ -23,6 +23,9 @@ def up(
     chips: Annotated[int, typer.Option(min=1, max=16, help="Chips (ranks) a host.")] = 2,
     spares: Annotated[int, typer.Option(min=0, max=64, help="Hosts that stand by.")] = 1,
     pods: Annotated[int, typer.Option(min=1, max=16, help="Failure domains of hosts.")] = 2,
+    chaos: Annotated[
+        bool, typer.Option("--chaos", help="Let `everstep chaos` inject faults into it.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Start the one-machine stack.
@@ -34,7 +37,7 @@ def up(
       everstep up --hosts 8 --chips 1 --spares 2
     """
     session = session_of(context)
-    plan = launch.Plan(hosts=hosts, spares=spares, chips=chips, pods=pods)
+    plan = launch.Plan(hosts=hosts, spares=spares, chips=chips, pods=pods, chaos=chaos)
     with UpProgress(quiet=as_json) as progress:
         result = launch.up(session.paths, plan, progress.show)
     addresses = {name: result.stack.url(name) for name in SERVICES}

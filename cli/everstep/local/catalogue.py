@@ -19,6 +19,8 @@ import httpx
 from everstep.core.errors import Unavailable
 from everstep.local import processes
 from everstep.local.blueprints import Blueprint
+from everstep.local.bundled_nats import nats_url
+from everstep.local.bundled_s3 import s3_endpoint
 from everstep.local.hosts import memory_dir
 from everstep.local.processes import HOST_VARIABLE, STACK_VARIABLE
 from everstep.local.server_command import HOST, ServerCommand
@@ -34,6 +36,14 @@ PROVISION_PAUSE_S: Final = 0.25
 # What a process needs of ours besides settings; anything else of the caller's environment passes
 # too, so that user code finds what it would find when started by hand.
 DROPPED_PREFIX: Final = "EVERSTEP_"
+# What a person may tell a stack's inventory in the environment of `everstep up`.
+INVENTORY_SETTINGS: Final = frozenset(
+    f"{DROPPED_PREFIX}{name}"
+    for name in (
+        "HOLD_OUT_S", "HOLD_OUT_S_MAX", "SOUND_S", "PROBE_EVERY_S", "BURN_IN_S", "AUTO_RETURN",
+        "REPAIR_HOOK", "REPAIR_HOOK_SECRET",
+    )
+)  # fmt: skip
 
 
 class LocalCatalogue:
@@ -100,6 +110,7 @@ class LocalCatalogue:
             "EVERSTEP_MEMORY_DIR": str(memory),
             "EVERSTEP_INTERFACE": INTERFACE,
             "EVERSTEP_EMULATED": str(len(stack.hosts) > 1).lower(),
+            **self._through_relay(stack, host),
         }
         return Blueprint(
             name=host.host_id,
@@ -109,6 +120,16 @@ class LocalCatalogue:
             ),
             ready=lambda record: self._host_joined(stack, host.host_id, record),
         )
+
+    def _through_relay(self, stack: Stack, host: HostConfig) -> dict[str, str]:
+        if host.relay is None:
+            return {}
+        return {
+            "EVERSTEP_NATS_URL": nats_url(host.relay.nats, stack.credentials.nats_password),
+            "EVERSTEP_S3_ENDPOINT": s3_endpoint(host.relay.s3),
+            "EVERSTEP_PEER_PORT": str(host.relay.peers_behind),
+            "EVERSTEP_ADVERTISED_PEER_PORT": str(host.relay.peers),
+        }
 
     async def close(self) -> None:
         """Close the connections that asked for readiness."""
@@ -145,6 +166,7 @@ class LocalCatalogue:
             "EVERSTEP_NATS_SYSTEM_URL": self._prepared().nats_system_url,
             "EVERSTEP_HTTP_HOST": HOST,
             "EVERSTEP_HTTP_PORT": str(stack.service_ports[name]),
+            **(_told(INVENTORY_SETTINGS) if name == "host_inventory" else {}),
         }
 
     def _answers(self, url: str) -> Ready:
@@ -166,6 +188,7 @@ class LocalCatalogue:
         return any(
             host["host_id"] == host_id
             and host["state"] != "left"
+            and host["awaits"] != "quick"  # a job that is launched next need not wait for probes
             and (host["last_heartbeat_ms"] or 0) >= began_ms
             for host in hosts
         )
@@ -187,6 +210,10 @@ def _ignoring_record(ready: Callable[[], Awaitable[bool]]) -> Ready:
         return await ready()
 
     return asked_of_any
+
+
+def _told(names: frozenset[str]) -> Mapping[str, str]:
+    return {name: os.environ[name] for name in sorted(names & os.environ.keys())}
 
 
 def _inherited() -> Mapping[str, str]:

@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from everstep.core.errors import CorruptData, EverstepError, NotFoundError, Unavailable
+from everstep.core.errors import (
+    CorruptData,
+    EverstepError,
+    NotFoundError,
+    RefusedError,
+    Unavailable,
+)
 from everstep.core.system import RandomIds
 from everstep.local import cleanup, control, processes
 from everstep.local.fleet import CHIPS_DEFAULT, PODS_DEFAULT, first_fleet
@@ -61,6 +67,7 @@ class Plan:
     spares: int = 1
     chips: int = CHIPS_DEFAULT
     pods: int = PODS_DEFAULT
+    chaos: bool = False  # let faults be injected
 
     def fleet(self) -> tuple[HostConfig, ...]:
         """Return the hosts of a new stack."""
@@ -132,6 +139,12 @@ def up(
     with only_us(paths):
         if running_stack(paths) is not None:
             _wait_running(paths, progress)
+            if plan.chaos and not require_stack(paths).chaos:
+                raise RefusedError(
+                    "not_for_chaos",
+                    f"the stack in {paths.root} runs without --chaos: `everstep down` and then "
+                    "`everstep up --chaos` start it so; its data and jobs stay",
+                )
             request = {"command": "grow", "hosts": plan.hosts, "spares": plan.spares}
             answer = control.ask(paths.socket, request, timeout_s=GROW_TIMEOUT_S)
             added = tuple(answer["added"])
@@ -225,6 +238,7 @@ def _new_stack(paths: StatePaths, plan: Plan, before: Stack | None) -> Stack:
         credentials=before.credentials if before is not None else new_credentials(ids),
         hosts=plan.fleet(),
         spares=plan.spares,
+        chaos=plan.chaos,
     )
 
 

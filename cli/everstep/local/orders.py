@@ -8,6 +8,7 @@ from typing import Any
 
 from everstep.core.errors import RefusedError
 from everstep.local import hosts, processes
+from everstep.local.chaos_orders import ChaosOrders
 from everstep.local.fleet import grown
 from everstep.local.running import RunningStack
 
@@ -18,6 +19,7 @@ class Orders:
     def __init__(self, running: RunningStack) -> None:
         self._running = running
         self._host_turn = asyncio.Lock()  # hosts are added, killed and started one at a time
+        self._chaos = ChaosOrders(running)
 
     async def carry_out(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what is asked and say what was done.
@@ -36,6 +38,8 @@ class Orders:
                 return await self._kill_rank(rank, job)
             case {"command": "kill", "what": "service", "name": str(name), "down": bool(down)}:
                 return await self._kill_service(name, down=down)
+            case {"command": "chaos"}:
+                return await self._chaos.carry_out(request)
             case {"command": "start", "what": "host", "name": str(name)}:
                 return await self._start_host(name)
             case {"command": "start", "what": "service", "name": str(name)}:

@@ -12,6 +12,7 @@ from everstep.core.errors import RefusedError
 from everstep.core.system import Clock
 from everstep.local import cleanup, hosts
 from everstep.local.blueprints import Blueprint, Catalogue
+from everstep.local.relays import Relays
 from everstep.local.state import HostConfig, ProcessRecord, Stack, StatePaths, save_stack
 from everstep.local.unit import Unit
 
@@ -27,6 +28,7 @@ class RunningStack:
         self.catalogue = catalogue
         self.clock = clock
         self.units: dict[str, Unit] = {}
+        self.relays = Relays(paths=paths, stack=stack, clock=clock) if stack.chaos else None
         self._leftovers: list[Path] = []
 
     def began(self, supervisor: ProcessRecord | None) -> None:
@@ -55,7 +57,10 @@ class RunningStack:
 
     async def start_host(self, host: HostConfig) -> None:
         """Start a host's agent, for the first time or again. Raises as ``start_all``."""
-        self.put_host(replace(host, down=False))
+        host = replace(host, down=False)
+        if self.relays is not None:
+            host = replace(host, relay=await self.relays.open_for(host.host_id))
+        self.put_host(host)
         blueprint = self.catalogue.agent(self.stack, host)  # also makes its directories anew
         unit = self.units.get(host.host_id)
         if unit is None:
@@ -76,6 +81,8 @@ class RunningStack:
         for path in self._leftovers:
             path.unlink(missing_ok=True)
         await self.catalogue.close()
+        if self.relays is not None:
+            await self.relays.relay.close()
         await asyncio.to_thread(cleanup.sweep, self.paths, self.stack)
 
     def host(self, name: str) -> HostConfig:

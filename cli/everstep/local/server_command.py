@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from everstep.core.errors import Unavailable
+from everstep.core.errors import InvalidInput, Unavailable
 from everstep.core.system import IdSource
 
 HOST: Final = "127.0.0.1"
@@ -19,6 +21,7 @@ HOST: Final = "127.0.0.1"
 # range may be given the very same port as its source, connect to itself and keep the server out.
 PORT_MIN: Final = 15_000
 PORT_MAX: Final = 31_999
+PORTS_VARIABLE: Final = "EVERSTEP_PORTS"  # another range, such as 20000-20999
 PROBE_TIMEOUT_S: Final = 1.0  # chosen: loopback answers in milliseconds
 PROBE_PAUSE_S: Final = 0.02  # chosen: small against the 0.1 s of the fastest start
 
@@ -63,19 +66,41 @@ async def wait_ready(
 def free_ports(count: int, ids: IdSource) -> list[int]:
     """Return different TCP ports that nothing uses at loopback, from a start drawn from ``ids``.
 
+    Whoever chooses ports at the same time, or while a server is down for a moment, may be given the
+    same: ``EVERSTEP_PORTS`` keeps them apart.
+
     Raises:
+        InvalidInput: ``EVERSTEP_PORTS`` is no range of ports.
         Unavailable: the range is exhausted.
     """
-    span = PORT_MAX - PORT_MIN + 1
+    low, high = _port_range()
+    span = high - low + 1
     start = int(ids.new_id("")[:8], 16)
     found: list[int] = []
     for offset in range(span):
-        port = PORT_MIN + (start + offset) % span
+        port = low + (start + offset) % span
         if _is_free(port):
             found.append(port)
         if len(found) == count:
             return found
-    raise Unavailable(f"only {len(found)} of {count} ports are free in {PORT_MIN}-{PORT_MAX}")
+    raise Unavailable(
+        f"only {len(found)} of {count} ports are free in {low}-{high}: "
+        f"name another range in {PORTS_VARIABLE}"
+    )
+
+
+def _port_range() -> tuple[int, int]:
+    asked = os.environ.get(PORTS_VARIABLE)
+    if not asked:
+        return PORT_MIN, PORT_MAX
+    numbers = re.fullmatch(r"(\d{1,5})-(\d{1,5})", asked)
+    if numbers:
+        low, high = int(numbers[1]), int(numbers[2])
+        if 1_024 <= low <= high < 65_536:
+            return low, high
+    raise InvalidInput(
+        f"{PORTS_VARIABLE} is {asked!r}: give two ports from 1024 to 65535, such as 20000-20999"
+    )
 
 
 def _is_free(port: int) -> bool:

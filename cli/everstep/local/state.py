@@ -39,6 +39,16 @@ class ProcessRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RelayPorts:
+    """Where a host's agent finds others, and others find it, when a relay stands in between."""
+
+    nats: int
+    s3: int
+    peers: int  # where other hosts ask for this one
+    peers_behind: int  # where its agent listens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostConfig:
     """A host as the stack was told to run it."""
 
@@ -47,6 +57,7 @@ class HostConfig:
     power: str
     chips: int
     down: bool = False  # killed by a person; stays down until started again
+    relay: RelayPorts | None = None  # of a stack for chaos, while it is up
 
     def as_down(self) -> HostConfig:
         """Return the host, killed."""
@@ -64,6 +75,7 @@ class Stack:
     credentials: Credentials
     hosts: tuple[HostConfig, ...] = ()
     spares: int = 0
+    chaos: bool = False  # whether faults may be injected: `everstep up --chaos`
     supervisor: ProcessRecord | None = None
     processes: tuple[ProcessRecord, ...] = ()
     version: int = 1

@@ -5,7 +5,8 @@
     EverstepError
     ├── Conflict            another writer appended first           retryable  409
     ├── Unavailable         a dependency does not answer            retryable  503
-    │   └── NoResponders    nobody serves the subject: known at once
+    │   ├── NoResponders    nobody serves the subject: known at once
+    │   └── StoreRefuses    the object store wants a person    final      503
     ├── RefusedError        a service refused a command             final      409
     ├── NotFoundError       no such thing                           final      404
     ├── InvalidInput        the caller's input cannot be used       final      422
@@ -48,6 +49,16 @@ class NoResponders(Unavailable):
     """Nobody serves the subject; the server says so at once, without a timeout."""
 
     code = "no_responders"
+
+
+class StoreRefuses(Unavailable):
+    """The object store answers and will not serve us: keys, rights, quota, this host's clock.
+
+    Asking again at once changes nothing; somebody has to. It says nothing against the object.
+    """
+
+    retryable = False
+    code = "store_refuses"
 
 
 class RefusedError(EverstepError):

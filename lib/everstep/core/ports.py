@@ -213,3 +213,84 @@ class ObjectStore(Protocol):
     async def delete(self, key: str) -> None:
         """Remove the object; already gone is fine."""
         ...
+
+
+class Pace(Protocol):
+    """How fast a file is sent, asked from the thread that sends it."""
+
+    @property
+    def chunk_bytes(self) -> int:
+        """How much to send at once, at most."""
+        ...
+
+    def wait(self, size_bytes: int) -> None:
+        """Block until so many bytes may go; what it raises ends the upload."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialUpload:
+    """An upload by parts that has begun: its key has no object until it is completed."""
+
+    key: str
+    upload_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPart:
+    """A part as the store has it; ``number`` counts from 1, ``etag`` is the store's word for it."""
+
+    number: int
+    size_bytes: int
+    etag: str
+
+
+class MultipartStore(ObjectStore, Protocol):
+    """An object store that takes large files by parts, in any order and over any time."""
+
+    async def put_file(
+        self, key: str, path: str, *, size_bytes: int, offset: int = 0, pace: Pace | None = None
+    ) -> None:
+        """Store part of a file under ``key`` in one piece, replacing what is there."""
+        ...
+
+    async def begin_upload(self, key: str) -> PartialUpload:
+        """Begin an upload by parts."""
+        ...
+
+    async def put_part(
+        self,
+        upload: PartialUpload,
+        number: int,
+        path: str,
+        *,
+        size_bytes: int,
+        offset: int,
+        pace: Pace | None = None,
+    ) -> StoredPart:
+        """Store one part. Raises NotFoundError: no such upload."""
+        ...
+
+    async def parts(self, upload: PartialUpload) -> Sequence[StoredPart]:
+        """Return the stored parts by number, perhaps several of one that was stored again.
+
+        Raises:
+            NotFoundError: no such upload.
+        """
+        ...
+
+    async def complete_upload(self, upload: PartialUpload, parts: Sequence[StoredPart]) -> None:
+        """Make these parts the object, in this order.
+
+        Raises:
+            NotFoundError: the upload or a part is gone.
+        """
+        ...
+
+    async def abort_upload(self, upload: PartialUpload) -> None:
+        """Drop the upload and its parts; already gone is fine."""
+        ...
+
+    async def unfinished_uploads(self, prefix: str) -> Sequence[PartialUpload]:
+        """Return what has begun and not ended under a prefix, sorted by key and id."""
+        ...

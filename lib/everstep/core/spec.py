@@ -8,7 +8,7 @@ Cross-field rules (layout against batch) are checked here; rules that need the f
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     BaseModel,
@@ -23,6 +23,9 @@ from everstep.core.errors import InvalidInput
 from everstep.core.spec_errors import joined, spec_problems
 
 Count = Annotated[int, Field(ge=1)]
+Position = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+EVERY_STEPS_MAX: Final = 1_000_000_000  # beyond any run: a number that is larger is a slip
 
 
 class _Model(BaseModel):
@@ -55,23 +58,123 @@ class DataSpec(_Model):
     sequence_tokens: Count
     global_batch: Count  # samples a step, over all data-parallel groups
     micro_batch: Count = 1  # samples a micro-batch
+    # Positions of global batches that are left out: [first, end) each.
+    skipped: tuple[tuple[Position, Position], ...] = ()
+
+    @field_validator("skipped")
+    @classmethod
+    def _check_skipped(cls, skipped: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+        for first, end in skipped:
+            if first >= end:
+                raise ValueError(
+                    f"expected ranges [first, end) with first < end, got {[first, end]}"
+                )
+        return skipped
+
+
+class FailurePriorSpec(_Model):
+    """What is believed of failures until the run has seen its own."""
+
+    # Llama 3's 419 interruptions in 54 days on 16,384 chips (arXiv:2407.21783, section 3.3.4).
+    chip_mtbf_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 50_000.0
+    # Share of failures after which the memory tier has no common step: both hosts of a pair lost.
+    memory_lost_share: Annotated[float, Field(ge=0, le=1)] = 0.02
 
 
 class CheckpointSpec(_Model):
-    """How often state is kept."""
+    """How often state is kept, and for how long."""
 
-    memory_every_steps: Count = 1
-    object_every_steps: Annotated[int, Field(ge=0)] = 100  # 0: only on request
+    interval: Literal["steps", "auto"] = "steps"  # auto: from measurements, the steps are its start
+    memory_every_steps: Annotated[int, Field(ge=1, le=EVERY_STEPS_MAX)] = 1
+    object_every_steps: Annotated[int, Field(ge=0, le=EVERY_STEPS_MAX)] = 100  # 0: on request
+    failures: FailurePriorSpec = FailurePriorSpec()  # for interval: auto
     overlap: bool = True  # copy beside the next forward and backward pass
+    upload_bytes_per_s_max: Annotated[int, Field(ge=0)] = 0  # of one host; 0: no limit
     keep_last: Count = 3
+    keep_days: Annotated[int, Field(ge=0)] = 7  # the newest of each of so many days; 0: none
 
 
 class RecoverySpec(_Model):
     """What may happen without a person."""
 
     restarts_per_hour_max: Annotated[int, Field(ge=0)] = 30
-    no_spare: Literal["wait"] = "wait"
+    # Without enough hosts: wait for some, or go on with fewer data-parallel replicas and grow back.
+    no_spare: Literal["wait", "elastic"] = "wait"
+    # Data-parallel groups below which an elastic job waits; fewer shards need more memory a chip.
+    dp_min: Count = 1
+    # keep: the same global batch, shared by fewer; scale: each group keeps its share, so the batch
+    # is smaller, and so is the learning rate.
+    elastic_batch: Literal["keep", "scale"] = "keep"
+    # How the rate follows a smaller batch. sqrt: what adaptive optimizers need (arXiv:2205.10287);
+    # linear: plain SGD (arXiv:1706.02677); keep: user code sees to it.
+    elastic_rate: Literal["sqrt", "linear", "keep"] = "sqrt"
     collective_timeout_s: Count = 120  # the last resort, not the detector
+    # drain: move off a host whose ranks are slower than their peers for long enough (10 % for 40
+    # steps, 3.5 % for 160), once a spare is there and after a common step; note: only say so.
+    slow_hosts: Literal["drain", "note", "off"] = "drain"
+
+
+class NumericsSpec(_Model):
+    """What is done when the loss or the gradient goes wrong.
+
+    How far off a point is, is counted in robust deviations (z) of the log of the loss, or of the
+    gradient's norm, from the median of the sound points before it.
+    """
+
+    # roll_back: to a state before the spike, without the batches that led to it; note: only say so.
+    on_spike: Literal["roll_back", "note", "off"] = "roll_back"
+    # Long enough for a steady median, short against the hours in which a loss falls.
+    window_steps: Annotated[int, Field(ge=8, le=4096)] = 256
+    # Before so many sound points nothing is called a spike: the first steps fall too steeply.
+    window_steps_min: Annotated[int, Field(ge=4, le=4096)] = 64
+    # A normal scatter goes beyond 6 deviations once in a thousand million points.
+    loss_z: Positive = 6.0
+    # A gradient's norm has heavy tails: alone it says nothing, with a raised loss it does.
+    norm_z: Positive = 6.0
+    loss_z_with_norm: Positive = 3.0
+    # In a row: a hard batch is over after one, a bad state is not.
+    spike_steps: Count = 3
+    # In a row: a skipped batch costs a step; more than this is no single batch's doing.
+    non_finite_steps: Count = 3
+    # Batches left out before the first one that shows: its loss is that of the state before it.
+    skip_before: Annotated[int, Field(ge=0)] = 1
+    # A second spike within so many steps holds the run for a person: the batches were not it.
+    repeat_steps: Annotated[int, Field(ge=0)] = 500
+    # After going back the learning rate may be lower for a while.
+    learning_rate_factor: Annotated[float, Field(gt=0, le=1)] = 1.0
+    learning_rate_steps: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _check_window(self) -> NumericsSpec:
+        if self.window_steps_min > self.window_steps:
+            raise ValueError(
+                f"window_steps_min: expected at most window_steps {self.window_steps}, got "
+                f"{self.window_steps_min}"
+            )
+        return self
+
+
+class CorruptionSpec(_Model):
+    """What is done when what must be equal bit for bit on several ranks is not."""
+
+    # replace: cordon the host that is found wrong, and go on from the newest state that was found
+    # equal; where nobody can be named, go on from there on the same hosts. note: only say so.
+    on_corruption: Literal["replace", "note", "off"] = "replace"
+    # Of the steps that have a snapshot, whose checksums are there anyway. Memory holds two of them,
+    # and nobody goes back to one that was not compared: more than 1 means stored checkpoints.
+    check_every_steps: Annotated[int, Field(ge=1, le=EVERY_STEPS_MAX)] = 1
+    # Where one of several hosts was wrong, all stay suspect, half as much after this time: a second
+    # case within it names who was in both. One host in 10,000 is faulty a day (0.2 cases a day in
+    # 2,048 hosts), so that in a week one innocent host of 700 is met again by chance.
+    suspicion_half_life_hours: Positive = 168.0
+    # Each data-parallel group also makes another one's gradient (its own, where there is no other),
+    # from the same samples and random numbers, and the bits are compared: forward and backward of
+    # one step, so 400 costs a quarter of a per cent. 0: never, because the loop's body then runs
+    # once more than it makes steps.
+    recompute_every_steps: Annotated[int, Field(ge=0, le=EVERY_STEPS_MAX)] = 0
+    # Compare replicas by the norm of each one's own gradient, at every step; one that stands out is
+    # looked at by a recompute, and nothing else. Costs one pass over the gradients.
+    gradient_norms: bool = False
 
 
 class JobSpec(_Model):
@@ -90,6 +193,8 @@ class JobSpec(_Model):
     data: DataSpec | None = None
     checkpoint: CheckpointSpec = CheckpointSpec()
     recovery: RecoverySpec = RecoverySpec()
+    numerics: NumericsSpec = NumericsSpec()
+    corruption: CorruptionSpec = CorruptionSpec()
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str = "."
 
@@ -111,6 +216,11 @@ class JobSpec(_Model):
     def _check_together(self) -> JobSpec:
         if self.data is not None:
             _check_batch(self.data, self.layout)
+        if self.recovery.dp_min > self.layout.dp:
+            raise ValueError(
+                f"recovery.dp_min: expected at most the layout's {self.layout.dp} data-parallel "
+                f"groups, got {self.recovery.dp_min}"
+            )
         return self
 
 

@@ -98,10 +98,13 @@ def _resolved(part: Schema, schema: Schema) -> Schema:
 def _expected(part: Schema, schema: Schema) -> str:
     if "const" in part:
         return repr(part["const"])
+    if "enum" in part:
+        return " or ".join(map(str, part["enum"]))
     match part.get("type"):
-        case "integer":
-            least = part.get("minimum")
-            return "a whole number" if least is None else f"a whole number of at least {least}"
+        case "integer" | "number":
+            return _number(part)
+        case "boolean":
+            return "true or false"
         case "array":
             return f"a list, each item {_expected(_resolved(part['items'], schema), schema)}"
         case "object" if "properties" in part:
@@ -113,6 +116,20 @@ def _expected(part: Schema, schema: Schema) -> str:
             if longest is not None:
                 return f"text of {part.get('minLength', 0)} to {longest} characters"
             return "text" if "minLength" not in part else "text that is not empty"
+
+
+def _number(part: Schema) -> str:
+    what = "a whole number" if part["type"] == "integer" else "a number"
+    least, most = part.get("minimum"), part.get("maximum")
+    if "exclusiveMinimum" in part:
+        return f"{what} above {part['exclusiveMinimum']:g}"
+    if least is None:
+        return what
+    return (
+        f"{what} from {least:g} to {most:.0f}"
+        if most is not None
+        else f"{what} of at least {least:g}"
+    )
 
 
 def _got(value: object) -> str:

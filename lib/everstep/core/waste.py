@@ -224,6 +224,58 @@ def tier_interval(failures_per_s: float, stall_s: float) -> float:
     return math.sqrt(2 * stall_s / failures_per_s)
 
 
+def best_tier_interval(failures_per_s: float, stall_s: float) -> float:
+    """Return a tier's best interval [s]; ``math.inf`` when no failure restarts from it.
+
+    Each tier by itself is a single-level problem with M = 1 / lambda_l, so Daly's higher-order
+    estimate serves. It is ``tier_interval`` to first order, and never above M, which the first
+    order is where a save costs about as much as a failure.
+    Source: Daly 2006; Benoit et al. 2017 for taking the tiers one by one.
+    """
+    mtbf_s = 1 / failures_per_s if failures_per_s else math.inf
+    return daly_interval(stall_s, mtbf_s) if mtbf_s < math.inf else math.inf
+
+
+def cadence_waste(interval_s: float, stall_s: float, failures_per_s: float) -> float:
+    """Return the part of a tier's waste that its interval decides: ``C/T + lambda T/2``.
+
+    ``math.inf`` as an interval stands for no saves at all. Source: Young 1974.
+    """
+    if interval_s == math.inf:
+        return math.inf if failures_per_s else 0.0
+    return stall_s / interval_s + failures_per_s * interval_s / 2
+
+
+def costs_less(stall_s: float, work_s: float, share: float) -> bool:
+    """Say whether a save after every ``work_s`` of useful work costs less than ``share`` of it.
+
+    A memory tier that is that cheap is taken every step, whatever the failure rate: it bounds what
+    a failure loses to one step, also when failures are more frequent than anybody believed.
+    """
+    return stall_s < share * work_s
+
+
+def posterior_mtbf(prior_s: float, prior_count: float, failures: int, exposure_s: float) -> float:
+    """Return the mean time between failures [s], believed after ``failures`` in ``exposure_s``.
+
+    The rate has a Gamma prior of shape a = ``prior_count`` and rate a x ``prior_s``, and failures
+    are Poisson, so the posterior is Gamma(a + n, a x prior + exposure); the answer is one over its
+    mean. ``prior_count`` is how many failures of one's own the prior weighs as much as.
+    Source: A. Gelman et al., Bayesian Data Analysis, 3rd edition, section 2.6.
+    """
+    return (prior_count * prior_s + exposure_s) / (prior_count + failures)
+
+
+def posterior_share(prior: float, prior_count: float, hits: int, trials: int) -> float:
+    """Return the mean of a share that has a Beta prior, after ``hits`` of ``trials``.
+
+    The prior is Beta(c m, c (1 - m)) with mean m = ``prior`` and c = ``prior_count``, the number of
+    trials that it weighs as much as.
+    Source: A. Gelman et al., Bayesian Data Analysis, 3rd edition, section 2.4.
+    """
+    return (prior_count * prior + hits) / (prior_count + trials)
+
+
 def tier_shares(tier: Tier, detection_s: float) -> Shares:
     """Return one tier's part of the first-order waste; ``useful`` is what it leaves of 1.
 

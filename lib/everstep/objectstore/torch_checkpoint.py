@@ -40,11 +40,26 @@ class Part(Record, frozen=True, kw_only=True):
         return ".".join(self.path)
 
 
-def metadata_of(parts: Iterable[Part]) -> bytes:
+class Saved(Record, frozen=True, kw_only=True):
+    """Something that is no tensor, as ``torch.save`` writes it, and its place in a file."""
+
+    path: tuple[str | int, ...]  # in the nested state dict; numbers are places in lists
+    file: str
+    offset: int  # [bytes]
+    bytes: int
+
+    @property
+    def name(self) -> str:
+        """The flat name, as ``torch.distributed.checkpoint`` makes it of the path."""
+        return ".".join(map(str, self.path))
+
+
+def metadata_of(parts: Iterable[Part], saved: Sequence[Saved] = ()) -> bytes:
     """Return the content of ``.metadata``.
 
     Args:
         parts: of all tensors; of parts that several ranks hold, the first one told is taken.
+        saved: everything else, each name once.
 
     Raises:
         InvalidInput: parts of one name do not belong to one tensor.
@@ -60,7 +75,7 @@ def metadata_of(parts: Iterable[Part]) -> bytes:
             )
         known.setdefault(part.offsets, part)
     pickled = _Pickle()
-    pickled.metadata({name: tuple(found.values()) for name, found in tensors.items()})
+    pickled.metadata({name: tuple(found.values()) for name, found in tensors.items()}, saved)
     return pickled.done()
 
 
@@ -75,7 +90,7 @@ class _Pickle:
         """Return what was written."""
         return bytes(self._out + pickle.STOP)
 
-    def metadata(self, tensors: Mapping[str, Sequence[Part]]) -> None:
+    def metadata(self, tensors: Mapping[str, Sequence[Part]], saved: Sequence[Saved]) -> None:
         """Write a ``Metadata``."""
         self._begin(_METADATA, "Metadata")
         self._text("state_dict_metadata")
@@ -83,15 +98,17 @@ class _Pickle:
         for name, parts in tensors.items():
             self._text(name)
             self._tensor(parts)
+        for one in saved:
+            self._text(one.name)
+            self._global(_METADATA, "BytesStorageMetadata")
+            self._out += pickle.EMPTY_TUPLE + pickle.NEWOBJ
         self._out += pickle.SETITEMS
         self._text("planner_data")
         self._out += pickle.EMPTY_DICT + pickle.MARK
         for name, parts in tensors.items():
-            self._text(name)
-            self._out += pickle.MARK
-            for key in parts[0].path:
-                self._text(key)
-            self._out += pickle.TUPLE
+            self._path(name, parts[0].path)
+        for one in saved:
+            self._path(one.name, one.path)
         self._out += pickle.SETITEMS
         self._text("storage_data")
         self._out += pickle.EMPTY_DICT + pickle.MARK
@@ -99,6 +116,9 @@ class _Pickle:
             for number, part in enumerate(parts):
                 self._index(name, part.offsets, number)
                 self._storage(part)
+        for one in saved:
+            self._index(one.name, None, None)
+            self._storage(one)
         self._out += pickle.SETITEMS
         for name in ("storage_meta", "version"):
             self._text(name)
@@ -136,17 +156,33 @@ class _Pickle:
         self._out += pickle.TUPLE1 + pickle.REDUCE + pickle.NEWFALSE
         self._out += pickle.TUPLE + pickle.BUILD
 
-    def _index(self, name: str, offsets: tuple[int, ...], number: int) -> None:
+    def _path(self, name: str, path: tuple[str | int, ...]) -> None:
+        self._text(name)
+        self._out += pickle.MARK
+        for key in path:
+            if isinstance(key, int):
+                self._integer(key)
+            else:
+                self._text(key)
+        self._out += pickle.TUPLE
+
+    def _index(self, name: str, offsets: tuple[int, ...] | None, number: int | None) -> None:
         self._begin(_METADATA, "MetadataIndex")
         self._text("fqn")
         self._text(name)
         self._text("offset")
-        self._size(offsets)
+        if offsets is None:
+            self._out += pickle.NONE
+        else:
+            self._size(offsets)
         self._text("index")
-        self._integer(number)
+        if number is None:
+            self._out += pickle.NONE
+        else:
+            self._integer(number)
         self._end()
 
-    def _storage(self, part: Part) -> None:
+    def _storage(self, part: Part | Saved) -> None:
         self._begin(_FILESYSTEM, "_StorageInfo")
         self._text("relative_path")
         self._text(part.file)

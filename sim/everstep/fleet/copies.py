@@ -45,7 +45,7 @@ class Copies:
     """Everything that one job has saved."""
 
     def __init__(self, cadence: Cadence, keep_last: int) -> None:
-        self._cadence = cadence
+        self.cadence = cadence
         self._keep_last = keep_last
         self.own: list[Written] = []
         self.replicas: list[Written] = []
@@ -63,7 +63,7 @@ class Copies:
 
     def ended(self, *, generation: int, first: int, trained_ms: int, at_ms: int) -> None:
         """A generation that went on from ``first`` has stopped after ``trained_ms``."""
-        cadence = self._cadence
+        cadence = self.cadence
         for steps, slots in (
             (cadence.copied(first, trained_ms, SLOTS), self.own),
             (cadence.replicated(first, trained_ms, SLOTS), self.replicas),
@@ -119,14 +119,14 @@ class Copies:
         self, *, generation: int, first: int, trained_ms: int, at_ms: int
     ) -> list[Stored]:
         """Return the complete checkpoints, those of the generation that runs now too."""
-        cadence = self._cadence
+        cadence = self.cadence
         done = cadence.durable(first, trained_ms, self._keep_last)
         return self.stored + [
             Stored(generation=generation, step=step, completed_ms=at_ms) for step in done
         ]
 
     def _complete(self, generation: int, first: int, trained_ms: int, at_ms: int) -> None:
-        cadence = self._cadence
+        cadence = self.cadence
         if not cadence.object_every:
             return
         cycle_ms = cadence.elapsed_ms(0, cadence.object_every)

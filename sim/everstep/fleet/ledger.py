@@ -4,7 +4,7 @@ The causes are the monitor's (``everstep.monitor.ledger``) and ``straggler``; so
 step is useful until a later generation goes on from before it, then it is lost work; what was begun
 of a step when training stopped is lost work at once. Time is laid piece after piece, so the causes
 sum to the wall time exactly. Stretches of training are remembered for as long as a roll-back could
-reach them.
+reach them, each with the cadence that it was trained at.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class _Stretch:
     first: int
     last: int
     slow_ms: int
+    cadence: Cadence
 
 
 class Ledger:
@@ -46,7 +47,7 @@ class Ledger:
         self.at_ms = 0
         self.causes: dict[str, int] = dict.fromkeys(ALL_CAUSES, 0)
         self.lost_steps = 0
-        self._cadence = cadence
+        self.cadence = cadence  # of the stretch that is trained now
         self._stretches: deque[_Stretch] = deque(maxlen=STRETCHES_MAX)
 
     def until(self, at_ms: int, cause: Cause) -> None:
@@ -64,10 +65,10 @@ class Ledger:
             trained_ms: training time that it amounts to; the rest of the time were slow hosts.
         """
         wall_ms = at_ms - self.at_ms
-        last = self._cadence.reached(first, trained_ms)
-        done_ms = self._cadence.elapsed_ms(first, last)
+        last = self.cadence.reached(first, trained_ms)
+        done_ms = self.cadence.elapsed_ms(first, last)
         slow_ms = 0 if trained_ms == 0 else (wall_ms - trained_ms) * done_ms // trained_ms
-        stretch = _Stretch(first=first, last=last, slow_ms=slow_ms)
+        stretch = _Stretch(first=first, last=last, slow_ms=slow_ms, cadence=self.cadence)
         self._add(stretch, 1)
         self.causes[Cause.LOST_WORK] += wall_ms - done_ms - slow_ms
         self.at_ms = at_ms
@@ -80,11 +81,12 @@ class Ledger:
             stretch = self._stretches.pop()
             self._add(stretch, -1)
             kept = max(step, stretch.first)
-            whole_ms = self._cadence.elapsed_ms(stretch.first, stretch.last)
-            kept_ms = self._cadence.elapsed_ms(stretch.first, kept)
+            cadence = stretch.cadence
+            whole_ms = cadence.elapsed_ms(stretch.first, stretch.last)
+            kept_ms = cadence.elapsed_ms(stretch.first, kept)
             # Of a stretch without a step, nothing is kept: it was slow for nothing.
             slow_ms = stretch.slow_ms * kept_ms // whole_ms if whole_ms else 0
-            left = _Stretch(first=stretch.first, last=kept, slow_ms=slow_ms)
+            left = _Stretch(first=stretch.first, last=kept, slow_ms=slow_ms, cadence=cadence)
             self._add(left, 1)
             lost_ms = whole_ms + stretch.slow_ms - kept_ms - left.slow_ms
             self.causes[Cause.LOST_WORK] += lost_ms
@@ -93,8 +95,8 @@ class Ledger:
                 self._stretches.append(left)
 
     def _add(self, stretch: _Stretch, sign: int) -> None:
-        steps_ms = (stretch.last - stretch.first) * self._cadence.step_ms
-        stalls_ms = self._cadence.stalls_ms(stretch.first, stretch.last)
+        steps_ms = (stretch.last - stretch.first) * stretch.cadence.step_ms
+        stalls_ms = stretch.cadence.stalls_ms(stretch.first, stretch.last)
         self.causes[Cause.USEFUL] += sign * steps_ms
         self.causes[Cause.CHECKPOINT_STALL] += sign * stalls_ms
         self.causes[Slow.STRAGGLER] += sign * stretch.slow_ms

@@ -7,12 +7,12 @@ deciders' answers, asked through their own handlers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from everstep.checkpoint_registry import commands as registry
 from everstep.checkpoint_registry.events import RestoreLaidOut, Shard
-from everstep.controller.outside import UNREACHABLE_AFTER_S, Fenced, Placed, Planned
+from everstep.controller.outside import UNREACHABLE_AFTER_S, Fenced, Heard, Placed, Planned
 from everstep.controller.state import Job
 from everstep.core.decision import Rejected
 from everstep.core.placement import Layout
@@ -21,9 +21,10 @@ from everstep.fleet.copies import PORT
 from everstep.fleet.scenario import RestartPart
 from everstep.fleet.services import JOB_ID, Services
 from everstep.host_inventory import commands as inventory
-from everstep.host_inventory.policy import place
+from everstep.host_inventory.policy import place, placeable, replaceable
 from everstep.host_inventory.seats import HostsShort, kept
 from everstep.wire.v1.checkpoints_pb2 import HostHoldings, RestoreSources
+from everstep.wire.v1.checkpoints_pb2 import Shard as WireShard
 
 
 class Ground(Protocol):
@@ -47,6 +48,10 @@ class Ground(Protocol):
 
     def started(self, job: Job, plan: RestoreLaidOut) -> None:
         """Every host has taken its start command."""
+        ...
+
+    def stored_ranks(self) -> int:
+        """Return how many ranks the newest plan takes from the object store."""
         ...
 
     async def control_is_there(self) -> None:
@@ -109,7 +114,7 @@ class SimulatedOutside:
                 layout=self._layout,
                 lost_hosts=tuple(lost_hosts),
                 unsound_hosts=job.unsound_hosts,
-                reason="lost" if lost_hosts else "",
+                reason="lost" if lost_hosts else "drained" if job.cause == "drain" else "",
                 incident_id=job.incident_id,
                 at_ms=self._clock.now_ms(),
             )
@@ -128,6 +133,16 @@ class SimulatedOutside:
         assert isinstance(answer, HostsShort), f"{JOB_ID} was not placed although {answer}"
         self._services.still_short()
         return Placed(placement=None, replacements=(), missing=answer.missing)
+
+    async def replaceable(self, job_id: str, hosts: Sequence[str]) -> tuple[str, ...]:
+        """Ask the inventory's policy."""
+        await self._ground.control_is_there()
+        return replaceable(job_id, hosts, await self._services.hosts())
+
+    async def placeable(self, job_id: str, layouts: Sequence[Layout]) -> bool:
+        """Ask the inventory's policy."""
+        await self._ground.control_is_there()
+        return placeable(job_id, layouts, await self._services.hosts()) is not None
 
     async def plan(
         self, job: Job, holdings: Sequence[HostHoldings], from_step: int
@@ -150,7 +165,13 @@ class SimulatedOutside:
             return done.rejected
         plan = done.state.plan
         assert plan is not None, "a plan was accepted and is not in the history"
-        return Planned(step=plan.step, sources=RestoreSources(), passed_over=done.state.passed_over)
+        # Which ranks they are makes no difference to anybody; how many, the controller learns from.
+        stored = [WireShard(rank=rank) for rank in range(self._ground.stored_ranks())]
+        return Planned(
+            step=plan.step,
+            sources=RestoreSources(shards=stored),
+            passed_over=done.state.passed_over,
+        )
 
     async def start(
         self, job: Job, sources: Mapping[str, RestoreSources]
@@ -170,6 +191,16 @@ class SimulatedOutside:
 
     async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
         """Nobody asks for one here."""
+
+    async def reschedule(self, job: Job) -> None:
+        """Every start says how often to snapshot; nothing changes between two of them."""
+
+    async def listen(
+        self, job_id: str, hosts: Sequence[str], hear: Callable[[Heard], Awaitable[None]]
+    ) -> None:
+        """No step is told by itself here."""
+        del job_id, hosts, hear
+        await asyncio.Event().wait()
 
     async def restorable_steps(self, job_id: str) -> tuple[int, ...]:
         """Tell the steps of complete checkpoints."""

@@ -42,6 +42,11 @@ class Run:
         self._paced_ms = 0
         self._slow = 1.0
 
+    def paced_by(self, cadence: Cadence) -> None:
+        """From the next start on, steps and saves happen so."""
+        assert self.state is State.IDLE, f"a stretch has one cadence, the ranks are {self.state}"
+        self._cadence = self._copies.cadence = self._ledger.cadence = cadence
+
     def comes_up(self, at_ms: int, generation: int, placement: Placement, step: int) -> None:
         """Every host has taken its start command."""
         assert self.state is State.IDLE, (

@@ -53,8 +53,12 @@ class JobPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class CheckpointPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What saving costs. ``state_gb`` goes out to the object store at ``store_gb_per_s`` in all.
 
-    ``memory_every`` and ``object_every`` are steps between saves, 0 for never.
+    ``memory_every`` and ``object_every`` are steps between saves, 0 for never. With ``interval``
+    auto they are what the job begins with, and the controller changes them, believing at first what
+    the last two fields say of failures.
     """
+
+    interval: Literal["steps", "auto"] = "steps"
 
     memory_every: CountOrNone = 1
     memory_stall_s: NotNegative = 0.02  # ByteRobust, arXiv:2509.16293, at 16,384 GPUs
@@ -64,6 +68,8 @@ class CheckpointPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     state_gb: NotNegative = 5_670.0  # 405e9 parameters x 14 bytes
     store_gb_per_s: Positive = 50.0
     keep_last: Count = 3
+    believed_chip_mtbf_h: Positive = 50_000.0
+    believed_memory_lost_share: Share = 0.02
 
 
 class FailurePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,8 +178,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Return how long a checkpoint takes to the object store, and a restore from it."""
         return self.checkpoint.state_gb / self.checkpoint.store_gb_per_s
 
-    def cadence(self) -> Cadence:
-        """Return when steps and saves happen.
+    def cadence(
+        self, *, memory_every: int | None = None, object_every: int | None = None
+    ) -> Cadence:
+        """Return when steps and saves happen, by default as often as the scenario says.
 
         One upload runs at a time, because all share one way out, and a slot is not overwritten
         before the peer has the copy: saves that would begin earlier are left out.
@@ -183,10 +191,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         upload_ms, replicate_ms = round(self.upload_s * 1e3), round(part.replicate_s * 1e3)
         return Cadence(
             step_ms=step_ms,
-            memory_every=_spaced(part.memory_every, step_ms, replicate_ms),
+            memory_every=_spaced(
+                part.memory_every if memory_every is None else memory_every, step_ms, replicate_ms
+            ),
             memory_stall_ms=round(part.memory_stall_s * 1e3),
             replicate_ms=replicate_ms,
-            object_every=_spaced(part.object_every, step_ms, upload_ms),
+            object_every=_spaced(
+                part.object_every if object_every is None else object_every, step_ms, upload_ms
+            ),
             object_stall_ms=round(part.object_stall_s * 1e3),
             upload_ms=upload_ms,
         )
@@ -237,6 +249,11 @@ def checked(scenario: Scenario, *, source: str = "the scenario") -> Scenario:
         )
     if not scenario.checkpoint.memory_every and not scenario.checkpoint.object_every:
         raise InvalidInput(f"{source}: nothing is ever saved: set checkpoint.object_every")
+    if scenario.checkpoint.interval == "auto" and not scenario.checkpoint.memory_every:
+        raise InvalidInput(
+            f"{source}: checkpoint.interval auto has a memory tier: set checkpoint.memory_every "
+            "to at least 1, or the interval to steps"
+        )
     return scenario
 
 

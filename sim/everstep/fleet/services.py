@@ -21,7 +21,7 @@ from everstep.controller import events as jobs
 from everstep.controller.codec import AGGREGATE as JOBS
 from everstep.controller.codec import STREAM_PREFIX
 from everstep.controller.outside import Outside
-from everstep.controller.policy import next_actions
+from everstep.controller.policy import Measure, Reschedule, next_actions
 from everstep.controller.runner import Runner
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.core.ports import StoredEvent
@@ -115,7 +115,8 @@ class Services:
         """
         job = await self.job()
         waiting = job.phase is Phase.WAITING_FOR_HOSTS and job.fenced and not self._freed_since
-        if waiting or (job.phase not in TERMINAL and not next_actions(job)):
+        busy = any(not isinstance(one, Reschedule | Measure) for one in next_actions(job))
+        if waiting or (job.phase not in TERMINAL and not busy):
             await self.runner.close()
 
     def _stored(self, event: StoredEvent) -> None:

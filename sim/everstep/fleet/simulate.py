@@ -129,14 +129,24 @@ async def _launch(world: World) -> None:
 
 
 def _spec(scenario: Scenario) -> str:
-    layout = scenario.layout
-    spec = {
+    layout, part = scenario.layout, scenario.checkpoint
+    spec: dict[str, Any] = {
         "name": scenario.name,
         "entry": "simulated:main",
         "layout": {"pp": layout.pp, "dp_shard": layout.dp_shard, "tp": layout.tp},
         "steps": 2**53,  # it never ends by itself
         "recovery": {"restarts_per_hour_max": scenario.job.restarts_per_hour_max},
     }
+    if part.interval == "auto":
+        spec["checkpoint"] = {
+            "interval": "auto",
+            "memory_every_steps": part.memory_every,
+            "object_every_steps": part.object_every,
+            "failures": {
+                "chip_mtbf_hours": part.believed_chip_mtbf_h,
+                "memory_lost_share": part.believed_memory_lost_share,
+            },
+        }
     return msgspec.json.encode(spec).decode()
 
 

@@ -13,8 +13,10 @@ from typing import Final
 from everstep.core.system import Clock, IdSource
 from everstep.fleet.services import JOB_ID, Services
 from everstep.monitor.commands import ObserveExit, ObserveProgress, OpenIncident
-from everstep.monitor.detectors.root_cause import Echo, Evidence, HostView, Probe, Verdict, judge
+from everstep.monitor.detectors.root_cause import Echo, Evidence, HostView, Probe, judge
+from everstep.monitor.detectors.verdict import Verdict
 from everstep.monitor.events import Action, ExitClass
+from everstep.monitor.opening import open_incident
 from everstep.monitor.policy import Limits
 from everstep.monitor.state import Watch
 from everstep.monitor.watcher import TICK_S
@@ -127,20 +129,7 @@ class Watching:
     async def _open(self, watch: Watch, verdict: Verdict, step: int) -> None:
         now_ms = self._clock.now_ms()
         await self._services.watches.handle(
-            OpenIncident(
-                incident_id=self._ids.new_id("i"),
-                job_id=JOB_ID,
-                generation=watch.generation,
-                kind=verdict.kind,
-                ranks=verdict.ranks,
-                hosts=verdict.hosts,
-                step=step,
-                action=verdict.action,
-                reason=verdict.reason,
-                detail=verdict.detail,
-                failed_at_ms=min(verdict.failed_at_ms, now_ms),
-                detected_at_ms=now_ms,
-            )
+            open_incident(verdict, self._ids.new_id("i"), JOB_ID, watch.generation, step, now_ms)
         )
 
 

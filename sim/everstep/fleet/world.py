@@ -21,6 +21,7 @@ from everstep.fleet.hosts import Machine, machines, repair_ms
 from everstep.fleet.ledger import Ledger
 from everstep.fleet.observer import Observer
 from everstep.fleet.outside import SimulatedOutside, shards
+from everstep.fleet.pacing import Pacing, cadence_under
 from everstep.fleet.run import Run, State
 from everstep.fleet.scenario import Scenario
 from everstep.fleet.services import Services
@@ -90,6 +91,7 @@ class World:
             probe_s=scenario.detection.probe_s,
             control_is_there=self.control_is_there,
         )
+        self.pacing = Pacing(self)
         self._restarts = self.seeds.of("restarts")
         self._shards = shards(scenario.layout.world_size)
 
@@ -219,6 +221,7 @@ class World:
         assert job.placement is not None
         try:
             assert plan.generation == job.generation, f"plan of generation {plan.generation}"
+            self.run.paced_by(cadence_under(self.scenario, job.interval.schedule))
             self.run.comes_up(self.now_ms(), job.generation, job.placement, plan.step)
         except AssertionError as error:
             self.fail(error)
@@ -227,6 +230,10 @@ class World:
         shape = self._restarts.choice(RESTART_SHAPE) if restart.spread else 1.0
         load_s = self.scenario.upload_s * self.observer.stored_ranks / plan.world_size
         self.after(round((restart.ranks_s * shape + load_s) * 1e3), self._trains, job.generation)
+
+    def stored_ranks(self) -> int:
+        """Return how many ranks the newest plan takes from the object store."""
+        return self.observer.stored_ranks
 
     async def control_is_there(self) -> None:
         """Return when the control plane is not away."""
@@ -344,6 +351,8 @@ class World:
             case hosts.HostCordoned():
                 machine = self.machines[event.host_id]
                 self.after(TAKEN_OUT_AFTER_MS, self._taken_out, machine, machine.epoch)
+            case jobs.JobRunning() if self.scenario.checkpoint.interval == "auto":
+                self.pacing.runs(event)
             case jobs.JobFailed():
                 self.fail(AssertionError(f"the job failed: {event.why}: {event.detail}"))
             case _:

@@ -20,8 +20,8 @@ from everstep.monitor.ledger import Cause
 STRAGGLER: Final = "straggler"
 CAUSES: Final = (*(cause.value for cause in Cause), *({STRAGGLER} - {c.value for c in Cause}))
 
-# A restart that a person asked for: nothing had to be detected, no save decided what was lost.
-PLANNED: Final = frozenset({"pause", "restart", "resume"})
+# A restart that nothing broken led to: nothing had to be detected, no save decided what was lost.
+PLANNED: Final = frozenset({"pause", "restart", "resume", "drain", "grow"})
 
 # Below, a single restart is most of the record, and shares of it say nothing about a longer run.
 TRAINED_STEPS_MIN: Final = 2
@@ -80,7 +80,7 @@ class Failure:
 
     @property
     def planned(self) -> bool:
-        """Whether a person asked for it."""
+        """Whether it was one that nothing broken led to."""
         return self.kind in PLANNED
 
 

@@ -12,6 +12,7 @@ from everstep.service.commands import host_subject, send_command
 from everstep.sim.answers import Answers
 from everstep.sim.carrying import Carrier
 from everstep.sim.host import Host, HostRun
+from everstep.sim.probing import Probing
 from everstep.sim.process import Process
 from everstep.wire.v1 import agents_pb2 as wire
 from everstep.wire.v1.common_pb2 import CommandReply, HeldSnapshots
@@ -48,7 +49,8 @@ class Agent:
         """Begin, and take up what an earlier agent left."""
         host = self.host
         host.agent = self
-        for work in (self._join(), self._beat(), Answers(self).serve(), self._report()):
+        answers = (Answers(self).serve(), Probing(self).serve())
+        for work in (self._join(), self._beat(), *answers, self._report()):
             self.process.run(work)
         self._take_exits()
         for run in host.runs.values():
@@ -104,6 +106,7 @@ class Agent:
                 peer_port=1,
                 agent_epoch=self.epoch,
                 at_ms=host.now_ms(),
+                probes=True,
             )
             try:
                 reply = await send_command(
@@ -124,6 +127,7 @@ class Agent:
                 sequence=sequence,
                 at_ms=self.host.now_ms(),
                 jobs=self.running(),
+                errors=self.host.told_errors(),
             )
             await self._publish("heartbeat", message)
             await asyncio.sleep(HEARTBEAT_S)
@@ -143,7 +147,7 @@ class Agent:
 
     def _step(self, run: HostRun) -> None:
         host, training = self.host, run.training
-        now_ms = host.now_ms()
+        now_ms, told = host.now_ms(), training.course.told(run.last_step)
         message = wire.StepMetrics(
             host_id=host.host_id,
             job_id=training.job_id,
@@ -154,12 +158,21 @@ class Agent:
                     rank=rank,
                     step=run.last_step,
                     step_time_ms=training.pace.step_s * 1e3,
-                    loss=1.0 / run.last_step,
+                    stall_ms=run.stall_ms,
+                    loss=told.loss,
+                    position=told.position,
                     grad_norm=1.0,
                     tokens=1_000,
                     health="ok",
                     completed_at_ms=run.made_ms,
                     first=run.last_step == max(training.restore_step, 0) + 1,
+                    kept=run.kept,
+                    durable=run.kept_durable,
+                    schedule_version=run.followed.version if run.followed is not None else 0,
+                    fingerprints=training.sharing.fingerprints(run.held_step, rank),
+                    compared_step=max(run.held_step, 0),
+                    verified_step=training.sharing.verified_step,
+                    checked=training.remaking.checked(run.last_step, rank),
                 )
                 for rank in run.ranks
             ],

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 
+from everstep.agent.codec import decode_schedule
+from everstep.agent.links import TRIES, TRY_S_MAX
 from everstep.core.placement import HostPlacement
 from everstep.core.ports import Message
 from everstep.service.commands import host_subject
+from everstep.sim.bits import TENSOR
 from everstep.sim.host import HostRun
 from everstep.wire.v1 import agents_pb2 as wire
 from everstep.wire.v1.common_pb2 import CommandReply, Outcome
@@ -29,6 +32,14 @@ def refused(why: str, detail: str) -> Outcome:
     return Outcome(why=why, detail=detail)
 
 
+LOOK_MS: Final = 300  # as everstep.agent.stacks
+WAITING: Final = (
+    "everstep/train/rank_main.py:run_rank:1",
+    "model.py:main:1",
+    "site-packages/torch/distributed/distributed_c10d.py:all_reduce:1",
+)
+
+
 class Answers:
     """One agent's command answers."""
 
@@ -43,8 +54,12 @@ class Answers:
             ("start", wire.StartRanks, self._on_start),
             ("stop", wire.StopRanks, self._on_stop),
             ("save", wire.SaveRanks, self._on_save),
+            ("schedule", wire.SetSchedule, self._on_schedule),
             ("probe", wire.ProbeHost, self._on_probe),
             ("steps", wire.TellSteps, self._on_steps),
+            ("stacks", wire.TellStacks, self._on_stacks),
+            ("links", wire.CheckLinks, self._on_links),
+            ("checksums", wire.TellChecksums, self._on_checksums),
         ):
             await self._answer(name, kind, answer)
 
@@ -104,6 +119,29 @@ class Answers:
                 if one.job_id != job_id or one.generation >= below or one.stored
             ]
 
+    async def _on_stacks(self, command: wire.TellStacks) -> wire.TellStacksReply:
+        """Tell what every rank does: those that are not stopped wait for the others."""
+        run = self._host.runs.get(command.job_id)
+        if run is None or run.training.generation != command.generation:
+            outcome = refused("not_running", f"{self._host.host_id} runs no such generation")
+            return wire.TellStacksReply(outcome=outcome, host_id=self._host.host_id)
+        return wire.TellStacksReply(
+            outcome=ACCEPTED,
+            host_id=self._host.host_id,
+            ranks=[
+                wire.RankStack(
+                    rank=rank,
+                    step=run.last_step,
+                    state=wire.PROCESS_STOPPED if rank in run.stopped else wire.PROCESS_SLEEPING,
+                    phase=wire.PHASE_COMPUTING,
+                    answered=rank not in run.stopped,
+                    look_ms=LOOK_MS,
+                    frames=() if rank in run.stopped else WAITING,
+                )
+                for rank in run.ranks
+            ],
+        )
+
     async def _on_stop(self, command: wire.StopRanks) -> wire.StopRanksReply:
         host, job_id, generation = self._host, command.job_id, command.generation
         stale = self._stale(job_id, generation)
@@ -139,6 +177,17 @@ class Answers:
         except TimeoutError:
             run.kill()
 
+    async def _on_schedule(self, command: wire.SetSchedule) -> CommandReply:
+        stale = self._stale(command.job_id, command.generation)
+        run = self._host.runs.get(command.job_id)
+        if stale is not None:
+            return CommandReply(outcome=stale)
+        if run is None or run.training.generation != command.generation or not run.alive:
+            return CommandReply(outcome=refused("not_running", "nothing runs here"))
+        if run.schedule is None or run.schedule.version < command.schedule.version:
+            run.schedule = decode_schedule(command.schedule)
+        return CommandReply(outcome=ACCEPTED)
+
     async def _on_save(self, command: wire.SaveRanks) -> CommandReply:
         stale = self._stale(command.job_id, command.generation)
         run = self._host.runs.get(command.job_id)
@@ -157,7 +206,34 @@ class Answers:
             agent_epoch=self._agent.epoch,
             jobs=self._agent.running(),
             fork_server_warm=True,
+            errors=self._host.told_errors(),
         )
+
+    async def _on_links(self, command: wire.CheckLinks) -> wire.CheckLinksReply:
+        host, world = self._host, self._host.world
+        links = [
+            wire.LinkCheck(
+                host_id=peer.host_id,
+                reached=world.hosts[peer.host_id].agent is not None
+                and world.links.reaches(host.host_id, peer.host_id),
+            )
+            for peer in command.peers
+        ]
+        if not all(link.reached for link in links):
+            await asyncio.sleep(TRY_S_MAX * TRIES)
+        return wire.CheckLinksReply(outcome=ACCEPTED, host_id=host.host_id, links=links)
+
+    async def _on_checksums(self, command: wire.TellChecksums) -> wire.TellChecksumsReply:
+        host, run = self._host, self._host.runs.get(command.job_id)
+        there = run.training.sharing.checksums(command.step, command.ranks) if run else {}
+        ranks = [
+            wire.RankChecksums(
+                rank=rank,
+                tensors=[wire.TensorChecksum(name=TENSOR, checksum=checksum, over=over)],
+            )
+            for rank, (over, checksum) in there.items()
+        ]
+        return wire.TellChecksumsReply(outcome=ACCEPTED, host_id=host.host_id, ranks=ranks)
 
     async def _on_steps(self, command: wire.TellSteps) -> wire.TellStepsReply:
         told = [

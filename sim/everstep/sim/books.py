@@ -149,7 +149,8 @@ class Books:
 
     def _counts_ms(self, made: Made) -> int:
         """Return what of a step is training: the first one's excess belongs to the restart."""
-        return min(self._step_ms, made.took_ms) if made.first else made.took_ms
+        took_ms = min(self._step_ms, made.took_ms) if made.first else made.took_ms
+        return took_ms - made.stall_ms
 
     @property
     def _step_ms(self) -> int:

@@ -61,7 +61,7 @@ class Carrier:
     def _push(self, run: HostRun, peer_id: str, step: int) -> bool:
         host, job_id = self._host, run.training.job_id
         peer = host.world.hosts[peer_id]
-        if not (host.data_link and peer.data_link and peer.agent is not None):
+        if peer.agent is None or not host.world.links.reaches(host.host_id, peer_id):
             return False
         for rank in run.ranks:
             copy = host.memory.find(job_id, rank, step, own=True)

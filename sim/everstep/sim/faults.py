@@ -7,7 +7,7 @@ draws which kinds it has, how many, and when; every fault repairs itself after a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -277,4 +277,20 @@ def draw_faults(random: Random, *, until_s: float) -> list[Fault]:
     return [
         Fault(kind=random.choice(kinds), at_s=round(at, 3), seed=f"{random.getrandbits(48):012x}")
         for at in times
+    ]
+
+
+def draw_kinds(
+    kinds: Iterable[str], random: Random, *, nothing_share: float, count_max: int, until_s: float
+) -> list[Fault]:
+    """Draw what happens beside the faults, and when: in ``nothing_share`` of the runs nothing."""
+    if random.random() < nothing_share:
+        return []
+    return [
+        Fault(
+            kind=random.choice(sorted(kinds)),
+            at_s=round(random.uniform(0, until_s), 3),
+            seed=f"{random.getrandbits(48):012x}",
+        )
+        for _ in range(random.randint(1, count_max))
     ]

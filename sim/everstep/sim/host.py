@@ -10,28 +10,22 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from everstep.agent.codec import decode_sources
-from everstep.agent.runs import RankRestore, Source, SourceKind
-from everstep.core.errors import Unavailable
-from everstep.core.placement import HostPlacement
+from everstep.agent.codec import decode_schedule
+from everstep.agent.listener import SNAPSHOTS_BEFORE_TIDY
+from everstep.core.placement import HostPlacement, Layout
+from everstep.core.schedule import Schedule
 from everstep.core.spec import parse_spec_json
-from everstep.sim.memory import Copy, HostMemory
+from everstep.sim import loading
+from everstep.sim.memory import HostMemory
 from everstep.sim.training import FRESH, Training, snapshot_of
+from everstep.wire.codec import from_wire
 from everstep.wire.v1 import agents_pb2 as wire
 
 if TYPE_CHECKING:
     from everstep.sim.agent import Agent
     from everstep.sim.world import World
-
-
-# As everstep.agent.restore.
-PATIENCE_S: Final = {
-    SourceKind.OWN_MEMORY: 2.0,
-    SourceKind.PEER_MEMORY: 2.0,
-    SourceKind.OBJECT_STORE: 60.0,
-}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,6 +59,13 @@ class HostRun:
     last_step: int = 0
     made_ms: int = 0  # when, by this host's clock
     copying: bool = False
+    schedule: Schedule | None = None  # the newest that was told; None: the spec's
+    followed: Schedule | None = None  # by the step that was made last
+    kept: bool = False  # of that step
+    kept_durable: bool = False
+    stall_ms: int = 0
+    snapshots_count: int = 0
+    stopped: set[int] = field(default_factory=set)  # ranks that stand still, by a signal
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -88,6 +89,10 @@ class HostRun:
 
         The step is told when it is kept.
         """
+        # As everstep.agent.listener: with the second one, all ranks hold a newer step twice.
+        self.snapshots_count += 1
+        if self.snapshots_count == SNAPSHOTS_BEFORE_TIDY:
+            self.host.memory.drop_old(self.training.job_id)
         for rank in self.ranks:
             self.host.memory.open(self.training.job_id, rank)
         self.held_step = step
@@ -199,12 +204,14 @@ class Host:
         self.linked_s = 0.0  # since when
         self.skew_ms = 0
         self.boots = 0
+        self.wrong = ""  # the probe that it fails, if it computes wrongly
         self.memory = HostMemory()
         self.runs: dict[str, HostRun] = {}
         self.exits: list[wire.RankReport] = []
         self.reports: list[wire.RankReport] = []  # on its disk, until the bus has them
         self.uploads: list[Durable] = []
         self.told: list[wire.StepMetrics] = []
+        self.errors: dict[tuple[str, str], tuple[int, int]] = {}  # count, when it grew
         self.agent: Agent | None = None
 
     def now_ms(self) -> int:
@@ -215,6 +222,19 @@ class Host:
         """Let the agent see something of its ranks, if there is an agent."""
         if self.agent is not None:
             self.agent.see(what, run, rank)
+
+    def count_error(self, kind: str, part: str = "gpu0", *, by: int = 1) -> None:
+        """Let the host's kernel or drivers count errors."""
+        count, _ = self.errors.get((kind, part), (0, 0))
+        self.errors[kind, part] = (count + by, self.world.now_ms)
+        self.world.note(self.host_id, f"counts {by} {kind}")
+
+    def told_errors(self) -> list[wire.ErrorCount]:
+        """Return what the agent tells of them."""
+        return [
+            wire.ErrorCount(kind=kind, part=part, count=count, age_ms=self.world.now_ms - grew_ms)
+            for (kind, part), (count, grew_ms) in sorted(self.errors.items())
+        ]
 
     def power_off(self) -> None:
         """Lose the machine: agent, ranks and memory."""
@@ -240,6 +260,7 @@ class Host:
 
     def _lose_memory(self) -> None:
         self.memory = HostMemory()
+        self.errors.clear()  # a new boot counts anew
         self.exits.clear()
         self.uploads.clear()
         self.told.clear()
@@ -251,119 +272,29 @@ class Host:
                 run.end(rank, wire.KILLED, signal=signal)
                 run.training.break_up(f"rank {rank} was killed")
 
+    def stop_rank(self, rank: int) -> None:
+        """Stop one rank by a signal: it ends nowhere and fails nowhere, the others wait for it."""
+        for run in self.runs.values():
+            if rank in run.alive:
+                run.stopped.add(rank)
+                run.training.hang(f"rank {rank} stands still")
+
     def begin(self, command: wire.StartRanks, placement: HostPlacement) -> None:
         """Fork the ranks of a generation and let them load their state."""
         spec = parse_spec_json(command.spec_json)
+        self.memory.set_aside(command.job_id, from_wire(command.layout, Layout))
         self.memory.forget_after(command.job_id, command.restore_step)
-        training = self.world.training(
-            command.job_id, command.generation, spec, command.restore_step
-        )
+        training = self.world.training(command, spec)
         run = HostRun(
             host=self,
             training=training,
             placement=placement,
             alive=set(placement.ranks),
             replication_off=not placement.replica_host_id,
+            schedule=decode_schedule(command.schedule) if command.HasField("schedule") else None,
         )
         self.runs[command.job_id] = run
         training.join(run)
         if training.broken:
             run.echo(training.broken, training.pace.echo_s)
-        for restore in decode_sources(command.sources, self.host_id):
-            self.world.physics(self._restore(run, restore, command.restore_step))
-        if command.restore_step == FRESH:
-            for rank in placement.ranks:
-                self.world.physics(self._fresh(run, rank))
-
-    async def _fresh(self, run: HostRun, rank: int) -> None:
-        await asyncio.sleep(run.training.pace.load_s)
-        if rank in run.alive:
-            run.training.restored(rank, "fresh")
-            await self._time_out(run, rank)
-
-    async def _restore(self, run: HostRun, restore: RankRestore, step: int) -> None:
-        """Take the first source that works, as ``everstep.agent.restore`` does."""
-        if step == FRESH:
-            return
-        training, rank = run.training, restore.rank
-        refused: list[wire.RefusedSource] = []
-        loop = asyncio.get_running_loop()
-        began_s, left = loop.time(), list(restore.sources)
-        while left:
-            away = []
-            for source in left:
-                await asyncio.sleep(training.pace.load_s * (0.5 + self.random.random()))
-                if rank not in run.alive:
-                    return
-                try:
-                    copy = await self.world.read(self, training.job_id, rank, step, source)
-                except Unavailable:
-                    away.append(source)
-                    continue
-                if rank not in run.alive:
-                    return
-                if copy is not None and copy.sound:
-                    self._loaded(run, copy, refused)
-                    await self._time_out(run, rank)
-                    return
-                refused.append(self._refused(step, source, absent=copy is None))
-            waited_s = loop.time() - began_s
-            left = [one for one in away if waited_s < PATIENCE_S[one.kind]]
-            await asyncio.sleep(1.0 if left else 0.0)
-        self._tell(run, rank, wire.START_FAILED, step, refused)
-        run.end(rank, wire.RESTORE_FAILED, error=f"no source of step {step} could be loaded")
-        training.break_up(f"rank {rank} could not be restored")
-
-    def _refused(self, step: int, source: Source, *, absent: bool) -> wire.RefusedSource:
-        where = source.host_id or source.uri
-        return wire.RefusedSource(
-            step=step,
-            kind=source.kind,
-            host_id=source.host_id or self.host_id,
-            uri=source.uri,
-            detail=f"{where}: {'absent' if absent else 'bad checksum'}",
-        )
-
-    def _loaded(self, run: HostRun, copy: Copy, refused: list[wire.RefusedSource]) -> None:
-        training = run.training
-        own = self.memory.find(training.job_id, copy.rank, copy.step, own=True)
-        if own is None or not own.sound:
-            self.memory.write(training.job_id, copy, own=True, generation=training.generation)
-        run.held_step = run.last_step = copy.step
-        run.replicate.set()
-        if refused:
-            self._tell(run, copy.rank, wire.RANK_READY, copy.step, refused)
-        training.restored(copy.rank, copy.state)
-
-    def _tell(
-        self,
-        run: HostRun,
-        rank: int,
-        kind: wire.ReportKind,
-        step: int,
-        refused: list[wire.RefusedSource],
-    ) -> None:
-        """Report how a rank's restore went, and which of its sources could not be used."""
-        failed = kind == wire.START_FAILED
-        self.exits.append(
-            wire.RankReport(
-                host_id=self.host_id,
-                job_id=run.training.job_id,
-                generation=run.training.generation,
-                rank=rank,
-                kind=kind,
-                exit_class=wire.RESTORE_FAILED if failed else wire.EXIT_CLASS_UNSPECIFIED,
-                error=f"no source of step {step} could be loaded" if failed else "",
-                restored_step=step,
-                refused_sources=refused,
-                at_ms=self.now_ms(),
-            )
-        )
-        self.tell_agent("exits", run)
-
-    async def _time_out(self, run: HostRun, rank: int) -> None:
-        """A rendezvous that does not come about fails after the collective timeout."""
-        training = run.training
-        await asyncio.sleep(training.spec.recovery.collective_timeout_s)
-        if rank in run.alive and len(training.ready) < training.world_size:
-            training.break_up("the rendezvous timed out")
+        loading.begin(self, run, command)

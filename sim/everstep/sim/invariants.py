@@ -13,10 +13,11 @@ from typing import Any, Final
 from everstep.checkpoint_registry.codec import HISTORIES
 from everstep.checkpoint_registry.events import RestoreLaidOut
 from everstep.controller.codec import AGGREGATE as JOBS
+from everstep.controller.events import IntervalInForce
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.core.ports import StoredEvent
 from everstep.host_inventory.codec import FLEET
-from everstep.host_inventory.state import Fleet
+from everstep.host_inventory.state import Fleet, HostState
 from everstep.monitor.codec import AGGREGATE as WATCHES
 from everstep.monitor.events import IncidentOpened
 from everstep.monitor.state import Watch
@@ -52,7 +53,8 @@ class Invariants:
 
     def _inventory(self, events: Sequence[StoredEvent]) -> None:
         for event in events:
-            self.fleet = _next(FLEET, self.fleet, event)
+            before, self.fleet = self.fleet, _next(FLEET, self.fleet, event)
+            self._check_free(before, self.fleet)
         holders: dict[str, str] = {}
         for job in self.fleet.jobs.values():
             if not job.held or job.placement is None:
@@ -62,6 +64,15 @@ class Invariants:
                     self._fail(f"{host_id} is in {holders[host_id]} and in {job.job_id}")
                 holders[host_id] = job.job_id
 
+    def _check_free(self, before: Fleet, after: Fleet) -> None:
+        """Who is new in a job was a spare: had passed its probes, and was not cordoned."""
+        for host_id, host in after.hosts.items():
+            earlier = before.hosts.get(host_id)
+            if earlier is None or earlier.job_id == host.job_id or not host.job_id:
+                continue
+            if earlier.state is not HostState.SPARE:
+                self._fail(f"{host_id} was {earlier.state} and was given to {host.job_id}")
+
     def _controller(self, events: Sequence[StoredEvent]) -> None:
         for event in events:
             before = self.jobs.get(event.stream, Job())
@@ -70,7 +81,19 @@ class Invariants:
                 self._check_reopened(before, job)
             if job.generation < before.generation:
                 self._fail(f"{event.stream} went from generation {before.generation} back")
+            seen = job.interval.in_force
+            if seen is not None and seen is not before.interval.in_force:
+                self._check_in_force(seen)
             self.jobs[event.stream] = job
+
+    def _check_in_force(self, seen: IntervalInForce) -> None:
+        """What is told to be in force is what the ranks really did at that step."""
+        followed = self._world.truth.followed.get((seen.job_id, seen.generation, seen.step))
+        if followed != seen.version:
+            self._fail(
+                f"{seen.job_id} is told to follow schedule {seen.version} at step {seen.step} of "
+                f"generation {seen.generation}, and followed {followed}"
+            )
 
     def _check_reopened(self, before: Job, job: Job) -> None:
         if job.cause != "restart":
@@ -91,6 +114,11 @@ class Invariants:
         One that loses messages, or holds every tenth for a second, cannot: a host whose heartbeats
         and answers all come too late is not to be told from one that is gone.
         """
+        if incident.kind == "partitioned":
+            for host_id in incident.hosts:
+                ago_s = self._world.links.cut_s_ago(host_id)
+                if ago_s > SOUND_S:
+                    self._fail(f"{host_id} was called partitioned, {ago_s:.1f} s after a cut")
         conditions = self._world.network.conditions
         bad = conditions.lost_share > 0 or conditions.late_share > LATE_SHARE_MAX
         if incident.kind != "host_lost" or bad:
@@ -127,7 +155,7 @@ class Invariants:
 
     def at_end(self) -> list[str]:
         """Return what is wrong when everything should be well again."""
-        wrong = [*self._world.failures, *self.broken]
+        wrong = [*self._world.failures, *self.broken, *self._world.keeping.broken]
         wrong += [
             f"{job.job_id} ended as {job.phase} at generation {job.generation}"
             for job in self.jobs.values()

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from everstep.core.placement import Layout
+
 SLOTS: Final = 2
 
 Key = tuple[str, int, bool]  # job, rank, own
@@ -33,6 +35,8 @@ class HostMemory:
     fences: dict[str, int] = field(default_factory=dict)
     retired: dict[str, int] = field(default_factory=dict)
     slots: dict[Key, list[Copy]] = field(default_factory=dict)
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    old: dict[Key, list[Copy]] = field(default_factory=dict)  # of ranks of other layouts
 
     def open(self, job_id: str, rank: int) -> None:
         """Begin to overwrite a rank's older slot: it holds nothing until it is written."""
@@ -53,11 +57,36 @@ class HostMemory:
         self.slots[job_id, copy.rank, own] = [*kept[-(SLOTS - 1) :], copy]
         return True
 
-    def find(self, job_id: str, rank: int, step: int, *, own: bool | None = None) -> Copy | None:
-        """Return a copy of a rank's step; own before replica when ``own`` is not given."""
+    def set_aside(self, job_id: str, layout: Layout) -> None:
+        """Make way for ranks of ``layout``, if those of another one have left snapshots."""
+        known = self.layouts.setdefault(job_id, layout)
+        if known != layout:
+            self.layouts[job_id] = layout
+            for key in [key for key in self.slots if key[0] == job_id]:
+                self.old.setdefault(key, []).extend(self.slots.pop(key))
+
+    def bring_old(self, job_id: str, copy: Copy) -> None:
+        """Keep a snapshot of a rank of another layout that came from elsewhere."""
+        there = self.old.setdefault((job_id, copy.rank, True), [])
+        if copy not in there:
+            there.append(copy)
+
+    def drop_old(self, job_id: str) -> None:
+        """Forget the snapshots of other layouts."""
+        for key in [key for key in self.old if key[0] == job_id]:
+            del self.old[key]
+
+    def find(
+        self, job_id: str, rank: int, step: int, *, own: bool | None = None, generation: int = 0
+    ) -> Copy | None:
+        """Return a copy of a rank's step; own before replica when ``own`` is not given.
+
+        ``generation`` is the one that wrote it (0: any), and tells the layout of the rank.
+        """
         for kind in (True, False) if own is None else (own,):
-            for copy in self.slots.get((job_id, rank, kind), []):
-                if copy.step == step:
+            key = (job_id, rank, kind)
+            for copy in [*self.slots.get(key, []), *self.old.get(key, [])]:
+                if copy.step == step and generation in {0, copy.generation}:
                     return copy
         return None
 
@@ -66,27 +95,29 @@ class HostMemory:
         there = self.slots.get((job_id, rank, True), [])
         return max(there, key=lambda copy: (copy.generation, copy.step), default=None)
 
-    def held(self, job_id: str) -> list[tuple[Copy, bool]]:
-        """Return every copy of a job, and whether it is the rank's own; sorted."""
+    def held(self, job_id: str, *, old: bool = True) -> list[tuple[Copy, bool]]:
+        """Return every copy of a job, and whether it is the rank's own; sorted.
+
+        Also those of ranks of other layouts, unless ``old`` says not to.
+        """
+        places = (*self.slots.items(), *(self.old.items() if old else ()))
         return sorted(
-            (
-                (copy, own)
-                for (job, _, own), copies in self.slots.items()
-                if job == job_id
-                for copy in copies
-            ),
+            ((copy, own) for (job, _, own), copies in places if job == job_id for copy in copies),
             key=lambda item: (item[0].rank, item[0].step, item[1]),
         )
 
     def forget_after(self, job_id: str, step: int) -> None:
         """Drop what is newer than the step that a generation goes on from."""
-        for key in [key for key in self.slots if key[0] == job_id]:
-            self.slots[key] = [copy for copy in self.slots[key] if copy.step <= step]
+        for place in (self.slots, self.old):
+            for key in [key for key in place if key[0] == job_id]:
+                place[key] = [copy for copy in place[key] if copy.step <= step]
 
     def forget(self, job_id: str) -> None:
         """Drop a job."""
-        for key in [key for key in self.slots if key[0] == job_id]:
-            del self.slots[key]
+        self.layouts.pop(job_id, None)
+        for place in (self.slots, self.old):
+            for key in [key for key in place if key[0] == job_id]:
+                del place[key]
 
     def spoil(self, key: Key, step: int) -> None:
         """Let a copy go bad."""

@@ -7,7 +7,6 @@ along; a scenario adds what only it can know (how many incidents, from which ste
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from everstep.controller.wiring import NAME as CONTROLLER
@@ -15,10 +14,11 @@ from everstep.monitor.wiring import NAME as MONITOR
 from everstep.sim import loop
 from everstep.sim.network import Conditions
 from everstep.sim.stage import STEPS, Stage, spec_of
+from everstep.sim.stories import STORIES
+from everstep.sim.telling import JOB, Story, launch, one_recovery, step_of
 from everstep.sim.world import Fleet
 from everstep.wire.v1 import jobs_pb2
 
-JOB: Final = "job-0"
 # What the controller stores in a recovery, in about this order.
 RECOVERY: Final = (
     "generation_begun",
@@ -27,7 +27,6 @@ RECOVERY: Final = (
     "restore_decided",
     "ranks_started",
 )
-Story = Callable[[Stage], Awaitable[None]]
 
 
 async def undisturbed(stage: Stage) -> None:
@@ -43,6 +42,20 @@ async def rank_killed(stage: Stage) -> None:
     await stage.step_reached(JOB, 20)
     stage.world.hosts[stage.hosts_of(JOB)[1]].kill_rank(2)
     await one_recovery(stage, "rank_killed", step_of(stage))
+
+
+async def rank_stopped(stage: Stage) -> None:
+    """One rank stands still and nothing fails: it is found by the stacks of all, within 15 s."""
+    await launch(stage)
+    await stage.step_reached(JOB, 20)
+    opened = stage.appended(MONITOR, "incident_opened")
+    at_ms, step = stage.world.now_ms, step_of(stage)
+    stage.world.hosts[stage.hosts_of(JOB)[1]].stop_rank(2)
+    await opened
+    assert stage.world.now_ms - at_ms <= 15_000, stage.world.now_ms - at_ms
+    await one_recovery(stage, "rank_stopped", step)
+    [incident] = await stage.incidents(JOB)
+    assert incident.ranks == (2,), incident
 
 
 async def host_lost(stage: Stage) -> None:
@@ -328,35 +341,12 @@ async def all_agents_of_a_job_away(stage: Stage) -> None:
     await stage.finish(1)
 
 
-async def launch(stage: Stage) -> None:
-    """Bring the world up and begin a job of eight ranks."""
-    await stage.up()
-    stage.world.launched.append(JOB)
-    await stage.world.launch(JOB, spec_of())
-
-
-def step_of(stage: Stage) -> int:
-    """Return how far the job has come."""
-    training = stage.training(JOB)
-    assert training is not None
-    return training.step
-
-
-async def one_recovery(stage: Stage, kind: str, step: int) -> None:
-    """Wait for a recovery that loses at most one step after ``step``, and for the end."""
-    await stage.running(JOB, 2)
-    await stage.finish(1)
-    [incident] = await stage.incidents(JOB)
-    assert incident.kind == kind, incident
-    assert await stage.causes(JOB) == ["launch", "recovery"]
-    assert (await stage.restores(JOB))[-1] >= step - 1
-
-
 SCENARIOS: Final[dict[str, Story]] = {
     story.__name__: story
     for story in (
         undisturbed,
         rank_killed,
+        rank_stopped,
         host_lost,
         host_lost_during_recovery,
         bus_restarted,
@@ -374,6 +364,7 @@ SCENARIOS: Final[dict[str, Story]] = {
         restart_from_an_abandoned_step,
         loss_after_a_roll_back,
         all_agents_of_a_job_away,
+        *STORIES,
     )
 } | {f"controller_killed_after_{event}": controller_killed_after(event) for event in RECOVERY}
 

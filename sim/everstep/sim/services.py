@@ -24,6 +24,7 @@ from everstep.core.ports import EventStore, ObjectStore, Projection
 from everstep.core.system import Clock
 from everstep.eventstore.codec import EventCodec
 from everstep.eventstore.memory import MemoryStore
+from everstep.host_inventory.care import Care
 from everstep.host_inventory.codec import FLEET
 from everstep.host_inventory.heartbeats import Heartbeats
 from everstep.host_inventory.state import Fleet
@@ -46,6 +47,7 @@ from everstep.sim.tables import Tables
 
 SERVICES: Final = (CONTROLLER, MONITOR, REGISTRY, INVENTORY)
 WATCH_PREFIX: Final = "watch-"
+CARE: Final = Care(burn_in_s=3)  # the runs of this world last a minute
 RESTART_S: Final = 0.5  # a supervisor's pause before it starts a process again
 CODECS: Final[dict[str, Sequence[EventCodec[Any]]]] = {
     CONTROLLER: CONTROLLER_CODECS,
@@ -64,6 +66,7 @@ class Backing:
     clock: Clock
     objects: ObjectStore
     databases: dict[str, Database] = field(default_factory=dict)
+    care: Care = CARE  # how hosts come back; a story may change it before anything starts
     catalog: MemoryCatalog = field(default_factory=MemoryCatalog)
     tables: Tables = field(default_factory=Tables)
 
@@ -184,9 +187,9 @@ async def _registry(shell: Shell, endpoint: Endpoint, backing: Backing) -> None:
 
 
 async def _inventory(shell: Shell, endpoint: Endpoint, backing: Backing) -> None:
-    del endpoint, backing
-    heartbeats = Heartbeats(shell.clock)
-    await wire_inventory(shell, make_keeper(shell, heartbeats), heartbeats)
+    del endpoint
+    heartbeats, care = Heartbeats(shell.clock), backing.care
+    await wire_inventory(shell, make_keeper(shell, heartbeats, care), heartbeats, care=care)
 
 
 Wire = Callable[[Shell, Endpoint, Backing], Awaitable[OnDrop | None]]

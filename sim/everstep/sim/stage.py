@@ -119,10 +119,10 @@ class Stage:
             await asyncio.sleep(CLEAR_S)
         await asyncio.sleep(LAST_EVENTS_S)
 
-    async def clear(self) -> None:
-        """Clear every cordoned host, as a person would after a look at it."""
+    async def clear(self, *only: str) -> None:
+        """Clear every cordoned host, or only these, as a person would after a look at it."""
         for host_id, host in sorted(self.invariants.fleet.hosts.items()):
-            if host.cordon is None:
+            if host.cordon is None or (only and host_id not in only):
                 continue
             at_ms = self.world.clock.now_ms()
             command = hosts_pb2.UncordonHost(host_id=host_id, at_ms=at_ms)
@@ -182,7 +182,9 @@ class Stage:
         ]
 
 
-def spec_of(number: int = 0, *, steps: int = STEPS, object_every_steps: int = 10) -> JobSpec:
+def spec_of(
+    number: int = 0, *, steps: int = STEPS, object_every_steps: int = 10, **checkpoint: Any
+) -> JobSpec:
     """Return the spec of a simulated job: eight ranks for an even number, four for an odd one."""
     return parse_spec(
         {
@@ -190,7 +192,8 @@ def spec_of(number: int = 0, *, steps: int = STEPS, object_every_steps: int = 10
             "entry": "model:main",
             "layout": {"pp": 2, "tp": 2, "dp_shard": 1 if number % 2 else 2},
             "steps": steps,
-            "checkpoint": {"object_every_steps": object_every_steps},
+            "checkpoint": {"object_every_steps": object_every_steps, **checkpoint},
             "recovery": {"restarts_per_hour_max": 1_000},
+            "numerics": {"window_steps_min": 8},  # a run of 60 steps is short
         }
     )

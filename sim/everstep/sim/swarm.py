@@ -8,10 +8,18 @@ from random import Random
 from typing import Final
 
 from everstep.sim import loop
+from everstep.sim.doubts import KINDS as DOUBTS
+from everstep.sim.doubts import draw_doubts
 from everstep.sim.faults import KINDS, Fault, draw_conditions, draw_faults, draw_skew_ms
+from everstep.sim.flips import KINDS as FLIPS
+from everstep.sim.flips import draw_flips
 from everstep.sim.network import Conditions
+from everstep.sim.partitions import KINDS as PARTITIONS
+from everstep.sim.partitions import draw_partitions
 from everstep.sim.seeds import Seeds
 from everstep.sim.stage import Stage, spec_of
+from everstep.sim.troubles import KINDS as TROUBLES
+from everstep.sim.troubles import draw_troubles
 from everstep.sim.world import Fleet, World
 
 TRAINING_S: Final = 120.0  # faults strike within this time of the launch
@@ -49,7 +57,13 @@ def plan_of(seed: int) -> Plan:
         fleet=Fleet(pods=2, hosts_per_pod=hosts),
         conditions=draw_conditions(random),
         clocks_differ=random.random() < 0.3,
-        faults=tuple(draw_faults(random, until_s=TRAINING_S)),
+        faults=(
+            *draw_faults(random, until_s=TRAINING_S),
+            *draw_doubts(Seeds(seed).of("doubts"), until_s=TRAINING_S),
+            *draw_troubles(Seeds(seed).of("troubles"), until_s=TRAINING_S),
+            *draw_partitions(Seeds(seed).of("partitions"), until_s=TRAINING_S),
+            *draw_flips(Seeds(seed).of("flips"), until_s=TRAINING_S),
+        ),
         jobs=1 if random.random() < 0.7 else 2,
     )
 
@@ -91,4 +105,5 @@ async def _run(plan: Plan) -> Outcome:
 
 async def _strike(world: World, fault: Fault) -> None:
     await asyncio.sleep(fault.at_s)
-    await KINDS[fault.kind](world, Random(fault.seed))  # noqa: S311  # no secrets
+    strikes = KINDS | DOUBTS | TROUBLES | PARTITIONS | FLIPS
+    await strikes[fault.kind](world, Random(fault.seed))  # noqa: S311  # no secrets

@@ -14,13 +14,19 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from everstep.core.rounds import DOUBTED_STEPS
+from everstep.core.schedule import Schedule, first_schedule
 from everstep.core.spec import JobSpec
+from everstep.sim.bits import LINGER_S, Sharing
 from everstep.sim.memory import Copy
+from everstep.sim.numbers import Course
+from everstep.sim.remaking import Remaking
 
 if TYPE_CHECKING:
     from everstep.sim.host import HostRun
 
 FRESH: Final = -1
+MEET_AGAIN_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,8 @@ class Pace:
     echo_s: float = 0.07
     replicate_s: float = 0.1
     upload_s: float = 3.0
+    memory_stall_s: float = 0.005  # as told: a part of the step
+    object_stall_s: float = 0.05
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,6 +55,9 @@ class Training:
     restore_step: int
     pace: Pace
     random: Random
+    course: Course
+    sharing: Sharing
+    remaking: Remaking
     physics: Callable[[Coroutine[Any, Any, Any]], None]
     runs: dict[str, HostRun] = field(default_factory=dict)
     ready: dict[int, str] = field(default_factory=dict)  # rank -> state it restored
@@ -58,6 +69,8 @@ class Training:
     stop_asked: bool = False
     save_asked: bool = False
     durable_due: bool = False
+    doubted_until: int = 0
+    joined: Callable[[Training], bool] = lambda _: True  # its hosts reach one another
     on_begin: Callable[[Training], None] | None = None
     on_commit: Callable[[Training], None] | None = None
 
@@ -70,6 +83,13 @@ class Training:
         """Nothing hangs at first."""
         self.moving.set()
 
+    def schedule(self) -> Schedule:
+        """Return what the first rank says in the step's collective: it holds for all."""
+        for run in self.runs.values():
+            if 0 in run.ranks and run.schedule is not None:
+                return run.schedule
+        return first_schedule(self.spec.checkpoint)
+
     def join(self, run: HostRun) -> None:
         """A host has forked its ranks."""
         self.runs[run.host.host_id] = run
@@ -78,11 +98,32 @@ class Training:
         """A rank has loaded its state and waits for the others."""
         self.ready[rank] = state
         if len(self.ready) == self.world_size and not self.broken:
-            self.step = max(self.restore_step, 0)
-            self.state = self.ready[0]
-            if self.on_begin is not None:
-                self.on_begin(self)
-            self.physics(self._run())
+            if self.joined(self):
+                self._begin()
+            else:
+                self.physics(self._meet())
+
+    def _begin(self) -> None:
+        self.step = max(self.restore_step, 0)
+        self.state = self.ready[0]
+        if self.step:
+            self.sharing.restored(self.step, self.state)
+        if self.on_begin is not None:
+            self.on_begin(self)
+        self.physics(self._run())
+
+    async def _meet(self) -> None:
+        """Wait for one another, until the rendezvous times out."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self.spec.recovery.collective_timeout_s
+        while loop.time() < until_s:
+            await asyncio.sleep(MEET_AGAIN_S)
+            if self.broken:
+                return
+            if self.joined(self):
+                self._begin()
+                return
+        self.break_up("the rendezvous timed out")
 
     def hang(self, why: str) -> None:
         """A rank is gone and nobody was told: collectives hang until they time out."""
@@ -117,20 +158,33 @@ class Training:
 
     def _commit(self) -> None:
         self.step += 1
-        text = f"{self.state}/{self.step}/{self.generation}"
+        before, text = self.state, f"{self.state}/{self.step}/{self.generation}"
         self.state = hashlib.sha256(text.encode()).hexdigest()[:16]
-        if self.on_commit is not None:
-            self.on_commit(self)
+        self.course.made(self.job_id, self.step, before, self.state)
+        self.sharing.made(self.step, before, self.state, self.runs)
+        first = self.step == max(self.restore_step, 0) + 1
+        differs = self.remaking.made(self.step, before, self.state, self.runs, first=first)
+        if differs and self.spec.corruption.on_corruption == "replace":
+            self.doubted_until = self.step + DOUBTED_STEPS
+        may_keep = self.sharing.may_keep(self.step) and self.step > self.doubted_until
         runs = [self.runs[host_id] for host_id in sorted(self.runs)]
+        schedule = self.schedule()
         replicated = all(run.replicated for run in runs)
         durable_free = not any(run.durable_busy for run in runs)
-        checkpoint = self.spec.checkpoint
-        every = checkpoint.object_every_steps
+        every = schedule.object_every_steps
         self.durable_due |= self.save_asked or bool(every and self.step % every == 0)
         self.save_asked = False
-        snapshot = self.step % checkpoint.memory_every_steps == 0 and replicated
-        durable = self.durable_due and durable_free
+        snapshot = self.step % schedule.memory_every_steps == 0 and replicated and may_keep
+        durable = self.durable_due and durable_free and may_keep
+        if snapshot or durable:
+            self.sharing.kept(self.step, self.state)
         self.durable_due &= not durable
+        stall_s = snapshot * self.pace.memory_stall_s + durable * self.pace.object_stall_s
+        for run in runs:
+            run.followed, run.kept, run.kept_durable = schedule, snapshot, durable
+            run.stall_ms = round(1e3 * stall_s)
+        if self.on_commit is not None:
+            self.on_commit(self)
         for run in runs:
             if durable:
                 run.keep_durable(self.step, self.state)
@@ -153,6 +207,10 @@ class Training:
                     run.keep_durable(self.step, self.state)
                 break
             await asyncio.sleep(0.2)
+        if not self.sharing.may_keep(self.step):
+            await asyncio.sleep(LINGER_S)
+            if self.broken:
+                return
         self.finished = True
         for host_id in sorted(self.runs):
             self.runs[host_id].leave(stopped=self.stop_asked)

@@ -18,17 +18,27 @@ if TYPE_CHECKING:
 # A heartbeat names it within a second, a few seconds pass before it is taken for stray, a command
 # is tried again; some more for a network at its worst.
 STRAY_S: Final = 15.0
+# Three raised losses, two steps in which a message may still come, and the way to the ranks.
+SPIKE_STEPS: Final = 10
+# A message that is lost is told again with the next step; then two services decide.
+FLIP_STEPS: Final = 8
+FLIP_S: Final = 20.0  # as below
+SPIKE_S: Final = 20.0  # that all services and the bus were well, of steps of about a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """A step that was made; ``took_ms`` is from the one before it, or from when all had loaded."""
+    """A step that was made; ``took_ms`` is from the one before it, or from when all had loaded.
+
+    ``stall_ms`` of that went to snapshots.
+    """
 
     generation: int
     at_ms: int
     state: str
     took_ms: int
     first: bool  # of its generation
+    stall_ms: int = 0
 
 
 class Truth:
@@ -40,6 +50,8 @@ class Truth:
         self.lost: dict[str, list[tuple[int, Made]]] = {}  # job -> steps that are done again
         self._moved_ms: dict[tuple[str, int], int] = {}  # job, generation -> its newest step
         self._newest: dict[str, int] = {}
+        self.followed: dict[tuple[str, int, int], int] = {}  # job, generation, step -> version
+        self._versions: dict[str, int] = {}
 
     def _fail(self, training: Training, text: str) -> None:
         self._world.failures.append(
@@ -70,6 +82,7 @@ class Truth:
         if training.generation != newest:
             self._check_stray(training, newest)
             return
+        self._check_schedule(training)
         key = (training.job_id, training.generation)
         self.histories[training.job_id][training.step] = Made(
             generation=training.generation,
@@ -77,8 +90,49 @@ class Truth:
             state=training.state,
             took_ms=self._world.now_ms - self._moved_ms[key],
             first=training.step == max(training.restore_step, 0) + 1,
+            stall_ms=max(run.stall_ms for run in training.runs.values()),
         )
         self._moved_ms[key] = self._world.now_ms
+        self._check_numbers(training)
+        self._check_bits(training)
+
+    def _check_numbers(self, training: Training) -> None:
+        """No run ends with a wrecked state whose losses somebody could have looked at."""
+        since = self._world.numbers.wrecked.get(training.state)
+        if since is None or training.step < training.spec.steps:
+            return
+        seen_s = self._world.control_s()
+        if training.step - since > SPIKE_STEPS and seen_s > SPIKE_S:
+            self._fail(training, f"ends with what a batch wrecked at step {since}")
+
+    def _check_bits(self, training: Training) -> None:
+        """No run goes on with a wrong bit that all could have told of and somebody heard."""
+        since = self._world.bits.tainted.get(training.state)
+        wanted = training.spec.corruption.on_corruption == "replace"
+        if since is None or not wanted or training.step - since <= FLIP_STEPS:
+            return
+        sound_s = min(self._world.sound_s(host_id) for host_id in training.runs)
+        if min(sound_s, self._world.control_s()) > FLIP_S:
+            self._fail(training, f"goes on with a bit that is wrong since step {since}")
+
+    def _check_schedule(self, training: Training) -> None:
+        """All ranks make a step under one schedule, and never under an older one than before.
+
+        A new generation begins with the newest, so no step of it goes back either.
+        """
+        job_id = training.job_id
+        versions = {
+            run.followed.version for run in training.runs.values() if run.followed is not None
+        }
+        if len(versions) != 1:
+            self._fail(training, f"made step {training.step} under schedules {sorted(versions)}")
+            return
+        [version] = versions
+        before = self._versions.get(job_id, 0)
+        if version < before:
+            self._fail(training, f"went back from schedule {before} to {version}")
+        self._versions[job_id] = version
+        self.followed[job_id, training.generation, training.step] = version
 
     def _check_stray(self, training: Training, newest: int) -> None:
         """An older generation may step on only where nobody can tell it to stop.
@@ -122,7 +176,7 @@ class Truth:
         history = self.histories[training.job_id]
         found: dict[int, set[int]] = {rank: set() for rank in range(training.world_size)}
         for run in runs:
-            for copy, _ in run.host.memory.held(training.job_id):
+            for copy, _ in run.host.memory.held(training.job_id, old=False):
                 made = history.get(copy.step)
                 if made is not None and made.state == copy.state:
                     found[copy.rank].add(copy.step)

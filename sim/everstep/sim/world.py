@@ -15,21 +15,29 @@ from typing import Any, Final
 
 from everstep.agent.runs import Source, SourceKind
 from everstep.core.errors import NotFoundError, Unavailable
+from everstep.core.placement import Layout
 from everstep.core.ports import ObjectInfo, StoredEvent
 from everstep.core.spec import JobSpec
 from everstep.objectstore.memory import MemoryObjects
 from everstep.service.commands import send_command
 from everstep.sim.agent import Agent
+from everstep.sim.bits import Bits, Sharing
 from everstep.sim.host import Host
+from everstep.sim.keeping import Keeping
+from everstep.sim.links import Links
 from everstep.sim.loop import VirtualClock
 from everstep.sim.memory import Copy
 from everstep.sim.network import Conditions, Network
+from everstep.sim.numbers import Course, Numbers, decode_corrections
 from everstep.sim.process import Database, install, unowned
+from everstep.sim.remaking import Flaws, Remaking
 from everstep.sim.seeds import Seeds
 from everstep.sim.services import SERVICES, Backing, Service
 from everstep.sim.training import Pace, Training
 from everstep.sim.truth import Truth
+from everstep.wire.codec import from_wire
 from everstep.wire.v1 import jobs_pb2
+from everstep.wire.v1.agents_pb2 import StartRanks
 from everstep.wire.v1.common_pb2 import CommandReply
 
 COMMAND_S_MAX: Final = 5.0
@@ -132,7 +140,12 @@ class World:
         self.trainings: dict[tuple[str, int], Training] = {}
         self.launched: list[str] = []
         self.failures: list[str] = []  # of the world's own tasks: bugs
+        self.numbers = Numbers()
+        self.bits = Bits()
+        self.flaws = Flaws()
         self.truth = Truth(self)
+        self.keeping = Keeping(self)
+        self.links = Links(self)
         self._twins = 0
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._make_hosts(fleet or Fleet())
@@ -210,7 +223,8 @@ class World:
         if not (host.on and host.data_link and agent is not None and agent.endpoint.connected):
             return 0.0
         since_s = max(agent.started_s, agent.endpoint.reachable_s, host.linked_s)
-        return asyncio.get_running_loop().time() - since_s
+        sound_s = asyncio.get_running_loop().time() - since_s
+        return min(sound_s, self.links.cut_s_ago(host_id))
 
     def control_s(self) -> float:
         """Return for how long every service, database and the bus have been up."""
@@ -223,19 +237,36 @@ class World:
         since_s = max(self.network.server_up_s, *(part.since_s for part in parts))
         return asyncio.get_running_loop().time() - since_s
 
-    def training(self, job_id: str, generation: int, spec: JobSpec, restore_step: int) -> Training:
+    def training(self, command: StartRanks, spec: JobSpec) -> Training:
         """Return the training that a host's ranks take part in."""
-        key = (job_id, generation)
+        job_id, generation = key = (command.job_id, command.generation)
         if key not in self.trainings:
+            course = Course(self.numbers)
+            skipped = decode_corrections(command.corrections).skipped
+            course.begin(max(command.restore_step, 0), skipped)
             self.trainings[key] = Training(
                 job_id=job_id,
                 generation=generation,
                 spec=spec,
                 world_size=spec.layout.world_size,
-                restore_step=restore_step,
+                restore_step=command.restore_step,
                 pace=self.pace,
                 random=self.seeds.of("training", job_id, generation),
+                course=course,
+                sharing=Sharing(
+                    self.bits,
+                    command.job_id,
+                    from_wire(command.layout, Layout),
+                    spec.corruption,
+                ),
+                remaking=Remaking(
+                    self.flaws,
+                    generation,
+                    from_wire(command.layout, Layout),
+                    spec.corruption,
+                ),
                 physics=self.physics,
+                joined=self.links.joined,
                 on_begin=self._began,
                 on_commit=self._committed,
             )
@@ -246,15 +277,16 @@ class World:
     ) -> Copy | None:
         """Return what a rank finds at a source of its restore plan. Raises Unavailable."""
         if source.kind == SourceKind.OWN_MEMORY:
-            return host.memory.find(job_id, rank, step, own=True)
+            return host.memory.find(job_id, rank, step, own=True, generation=source.generation)
         if source.kind == SourceKind.OBJECT_STORE:
             return await self._download(rank, step, source)
         holder = self.hosts[source.host_id]
         here = holder is host
-        if not here and (holder.agent is None or not (host.data_link and holder.data_link)):
+        if not here and (
+            holder.agent is None or not self.links.reaches(host.host_id, holder.host_id)
+        ):
             raise Unavailable(f"{holder.host_id} does not answer")
-        copy = holder.memory.find(job_id, rank, step)
-        return copy if copy is None or copy.generation == source.generation else None
+        return holder.memory.find(job_id, rank, step, generation=source.generation)
 
     async def _download(self, rank: int, step: int, source: Source) -> Copy | None:
         try:

@@ -22,6 +22,7 @@ from typing import Any
 
 from everstep.agent import framing
 from everstep.agent.exits import EXIT_CODES, ExitClass
+from everstep.core.errors import CorruptData, NotFoundError
 from everstep.memory import layout
 from everstep.memory.control import NO_STEP, Control
 from everstep.memory.reader import SlotReader
@@ -92,7 +93,7 @@ class Memory:
 
     def __init__(self, size: int) -> None:
         job_id, rank = os.environ["EVERSTEP_JOB_ID"], int(os.environ["RANK"])
-        self.directory = layout.rank_dir(Path(os.environ["EVERSTEP_MEMORY_DIR"]), job_id, rank)
+        self.directory = _directory()
         owner = Owner(
             job_id=job_id,
             rank=rank,
@@ -140,13 +141,6 @@ class Memory:
         self.control.durable_busy = True
         return True
 
-    def read(self, slot: int) -> bytes:
-        with SlotReader(layout.slot_path(self.directory, slot)) as reader:
-            reader.verify()
-            entry = reader.entry("moments")
-            assert entry is not None
-            return bytes(reader.tensor(entry))
-
 
 def run() -> int:
     """Train: the state is a hash chain, so that any wrong restore shows in the last state."""
@@ -154,15 +148,15 @@ def run() -> int:
     args, steps = spec["args"], spec["steps"]
     sys.stdout.write(f"rank {os.environ['RANK']} in {Path.cwd()} runs {sys.argv}\n")
     channel = Channel()
-    answer = _answer(channel)
+    answer, step, digest = _restored(channel)
     if answer["kind"] == "restore_failed":
         channel.say("failed", exit_class="RESTORE_FAILED", error="no source", traceback="", step=-1)
         return EXIT_CODES[ExitClass.RESTORE_FAILED]
     memory = Memory(int(args.get("bytes", 4096)))
-    step, digest = 0, b"\0" * 32
     if answer["kind"] == "slot_ready":
-        step, digest = answer["step"], memory.read(answer["slot"])
         memory.held_slot, memory.held_step = answer["slot"], step
+    elif answer["kind"] == "slots_ready":
+        memory.control.replicated_step = step  # it is in the old ranks' slots
     channel.say(
         "ready",
         restored_step=step,
@@ -170,10 +164,13 @@ def run() -> int:
         problems=list(answer.get("problems", ())),
     )
     first, save, stop = True, False, False
+    version = json.loads(os.environ.get("EVERSTEP_SCHEDULE", "{}")).get("version", 0)
     while step < steps and not stop:
         for frame in channel.poll(args.get("step_ms", 5) / 1_000):
             save |= frame.get("what") == "save"
             stop |= frame.get("what") == "stop"
+            if frame["kind"] == "schedule":
+                version = frame["schedule"]["version"]
         step += 1
         if step == args.get("fail_at", -1):
             if args["fail"] == "empty":
@@ -189,16 +186,53 @@ def run() -> int:
         durable = bool(due) and memory.durable(step, digest)
         save &= not durable
         channel.step = step
-        channel.say("step", **_report(step, first, slot, durable, digest))
+        report = _report(step, first, slot, durable, digest)
+        channel.say("step", **report, schedule_version=version)
         first = False
     channel.say("finished", exit_class="STOPPED" if stop else "FINISHED", step=step)
     return EXIT_CODES[ExitClass.STOPPED if stop else ExitClass.FINISHED]
 
 
+def _directory() -> Path:
+    job_id, rank = os.environ["EVERSTEP_JOB_ID"], int(os.environ["RANK"])
+    return layout.rank_dir(Path(os.environ["EVERSTEP_MEMORY_DIR"]), job_id, rank)
+
+
+def _restored(channel: Channel) -> tuple[framing.Frame, int, bytes]:
+    """Ask until there is an answer that is of use; returns it, the step and the state."""
+    while (answer := _answer(channel))["kind"] in {"slot_ready", "slots_ready"}:
+        digest, problem = b"", ""
+        for path, name in _paths(answer):
+            try:
+                digest = _read(path)
+            except (CorruptData, NotFoundError) as error:
+                problem = str(error)
+                channel.say("slot_bad", **name, step=answer["step"], problem=problem)
+                break
+        if not problem:
+            return answer, answer["step"], digest
+    return answer, 0, b"\0" * 32
+
+
+def _paths(answer: framing.Frame) -> list[tuple[Path, dict[str, Any]]]:
+    """Return the slots to restore from, and how each one would be called bad."""
+    if answer["kind"] == "slot_ready":
+        return [(layout.slot_path(_directory(), answer["slot"]), {"slot": answer["slot"]})]
+    return [(Path(one["path"]), {"slot": 1, "old_rank": one["rank"]}) for one in answer["slots"]]
+
+
+def _read(path: Path) -> bytes:
+    with SlotReader(path) as reader:
+        reader.verify()
+        entry = reader.entry("moments")
+        assert entry is not None
+        return bytes(reader.tensor(entry))
+
+
 def _answer(channel: Channel) -> framing.Frame:
     while True:
         for frame in channel.poll(0.5):
-            if frame["kind"] in {"fresh", "slot_ready", "restore_failed"}:
+            if frame["kind"] in {"fresh", "slot_ready", "slots_ready", "restore_failed"}:
                 return frame
 
 

@@ -201,7 +201,7 @@ class GatedObjects(MemoryObjects):
         self.gate = asyncio.Event()
         self.asked = asyncio.Event()
 
-    async def put_file(self, key, path, *, size_bytes, offset=0):
+    async def put_file(self, key, path, *, size_bytes, offset=0, pace=None):
         self.asked.set()
         await self.gate.wait()
         await super().put_file(key, path, size_bytes=size_bytes, offset=offset)
@@ -223,6 +223,7 @@ async def test_forget_drops_the_memory_after_the_last_upload(tmp_path):
             await until(lambda: agent.memory.jobs() == [])
             [late] = await start_all(plane, placed([host], 2), 2, spec_json())
             assert late.outcome.why == "stale_generation"
+            assert (await plane.stop("h1", 3)).outcome.accepted, "a person may begin it again"
 
 
 async def test_upload_of_an_older_generation_ends_with_the_fence(tmp_path):

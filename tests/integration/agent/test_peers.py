@@ -17,8 +17,10 @@ from everstep.agent.ports import PortChooser
 from everstep.agent.store import HostMemory
 from everstep.core.errors import CorruptData, NotFoundError, RefusedError, Unavailable
 from everstep.core.system import RandomIds
-from everstep.memory.receive import SlotReceiver
-from everstep.memory.slot import Preamble, read_preamble
+from everstep.memory.reader import verify_slot
+from everstep.memory.receive import SlotReceiver, StreamReceiver
+from everstep.memory.slot import PREAMBLE_BYTES, Preamble, read_preamble
+from everstep.memory.slot_file import SlotFile
 from everstep.memory.writer import Owner, SlotWriter, TensorSpec
 
 SIZE = 3 * peer_protocol.CHUNK_BYTES + 17
@@ -61,10 +63,21 @@ def write(path: Path, *, step: int, rank: int = 4) -> Path:
 
 def offer(raw: socket.socket, preamble: Preamble) -> framing.Frame | None:
     """Announce a snapshot as a peer would; returns the answer."""
-    head = {"step": preamble.step, "bytes": preamble.slot_bytes}
-    checksum = preamble.header_checksum
-    framing.send(raw, {"kind": "push", **HEAD, **head, "header_checksum": checksum})
+    head = {
+        "step": preamble.step,
+        "bytes": preamble.slot_bytes,
+        "header_bytes": preamble.header_bytes,
+        "header_checksum": preamble.header_checksum,
+    }
+    framing.send(raw, {"kind": "push", **HEAD, **head})
     return framing.receive(raw)
+
+
+def on_the_wire(path: Path) -> bytes:
+    """Return a slot file's bytes as they travel: preamble, header, payload."""
+    data, preamble = path.read_bytes(), read_preamble(path)
+    header = data[preamble.header_offset : preamble.slot_bytes]
+    return data[:PREAMBLE_BYTES] + header + data[PREAMBLE_BYTES : preamble.header_offset]
 
 
 def push(port: int, path: Path, **head: int) -> None:
@@ -81,9 +94,11 @@ def test_pushed_snapshot_can_be_pulled_again(memory, port, snapshot, tmp_path):
     assert memory.find("job-1", 4, 9, own=False) is not None
     target = tmp_path / "pulled"
     with PeerConnection("127.0.0.1", port) as connection:
-        size = connection.ask("job-1", 4, 9)
-        with contextlib.closing(SlotReceiver(target, size)) as receiver:
-            connection.receive(receiver, size)
+        coming = connection.ask("job-1", 4, 9)
+        size = coming.bytes
+        with contextlib.closing(SlotFile(target, size)) as file:
+            receiver = StreamReceiver(file, size, coming.header_bytes)
+            connection.receive(receiver)
             receiver.commit(job_id="job-1", rank=4, step=9)
         with pytest.raises(NotFoundError):
             connection.ask("job-1", 4, 10)
@@ -95,6 +110,40 @@ def test_newest_other_copy_is_never_overwritten(memory, port, tmp_path):
     for step in (7, 8, 9):
         push(port, write(tmp_path / "slot-0", step=step))
     assert sorted(one.step for one in memory.held("job-1")) == [8, 9]
+
+
+def mapped(memory: HostMemory) -> list[str]:
+    """Return the files of a host's memory that this process has mapped, its trash included."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return sorted({line.split(maxsplit=5)[5] for line in lines if str(memory.root) in line})
+
+
+def test_copies_stay_mapped_from_push_to_push_and_no_longer_than_they_lie_there(
+    memory, port, tmp_path
+):
+    """A file that was removed gives its memory back although its sender is still connected."""
+    with PeerConnection("127.0.0.1", port) as connection:
+        for step in (7, 8, 9):
+            path = write(tmp_path / "slot-0", step=step)
+            connection.push(HEAD, path, read_preamble(path))
+        directory = memory.directory("job-1", 4, own=False)
+        assert mapped(memory) == [str(directory / f"slot-{slot}") for slot in (0, 1)]
+        memory.drop_strangers("job-1", 1, frozenset(), frozenset())
+        assert mapped(memory) == []
+        path = write(tmp_path / "slot-0", step=10)
+        connection.push(HEAD, path, read_preamble(path))
+    assert [one.step for one in memory.held("job-1")] == [10]
+
+
+def test_copy_that_becomes_a_ranks_own_is_not_received_into_any_more(memory, port, tmp_path):
+    """A later push for the same rank goes to a new file, whatever was mapped."""
+    push(port, write(tmp_path / "slot-0", step=7))
+    own = memory.directory("job-1", 4, own=True) / "slot-0"
+    memory.adopt(memory.find("job-1", 4, 7, own=False), own)
+    assert mapped(memory) == []
+    push(port, write(tmp_path / "slot-0", step=8))
+    assert verify_slot(own).step == 7
+    assert [(one.own, one.step) for one in memory.held("job-1")] == [(True, 7), (False, 8)]
 
 
 def test_known_snapshot_is_acknowledged_without_its_bytes(memory, port, snapshot):
@@ -129,7 +178,7 @@ def test_torn_transfer_leaves_the_older_copy_alone(memory, port, snapshot, tmp_p
     preamble = read_preamble(newer)
     with socket.create_connection(("127.0.0.1", port)) as raw:
         assert offer(raw, preamble) == {"kind": "go"}
-        raw.sendall(newer.read_bytes()[: preamble.slot_bytes // 2])
+        raw.sendall(on_the_wire(newer)[: preamble.slot_bytes // 2])
     memory.raise_fence("job-1", 2)
     assert memory.wait_quiet("job-1", 2)
     assert [one.step for one in memory.held("job-1")] == [9]
@@ -158,7 +207,7 @@ def test_fence_cuts_off_a_push_under_way(memory, port, snapshot):
     preamble = read_preamble(snapshot)
     with socket.create_connection(("127.0.0.1", port)) as raw:
         assert offer(raw, preamble) == {"kind": "go"}
-        raw.sendall(snapshot.read_bytes()[:1_000])
+        raw.sendall(on_the_wire(snapshot)[:1_000])
         memory.raise_fence("job-1", 2)
         assert memory.wait_quiet("job-1", 2)
         assert memory.held("job-1") == []
@@ -197,9 +246,8 @@ def push_as(port: int, path: Path, job_id: str) -> None:
 def test_snapshot_larger_than_the_free_memory_is_refused(memory, port, snapshot):
     """The receiver says that it has no room before a byte is sent."""
     with socket.create_connection(("127.0.0.1", port)) as raw:
-        framing.send(
-            raw, {"kind": "push", **HEAD, "step": 9, "bytes": 1 << 50, "header_checksum": 0}
-        )
+        sizes = {"bytes": 1 << 50, "header_bytes": 100}
+        framing.send(raw, {"kind": "push", **HEAD, "step": 9, **sizes, "header_checksum": 0})
         answer = framing.receive(raw)
     assert (answer["kind"], answer["why"]) == ("refused", "no_space")
 
@@ -230,6 +278,16 @@ def test_writer_of_a_newer_generation_waits_for_the_cut_off_one(memory):
         order.append("new writes")
     thread.join()
     assert order == ["old ends", "new writes"]
+
+
+def test_strangers_of_an_older_generation_are_no_longer_dropped(memory, port, snapshot):
+    """A tidying that comes late must not take what the next generation is to restore from."""
+    push(port, snapshot)
+    memory.raise_fence("job-1", 2)
+    memory.drop_strangers("job-1", 1, frozenset(), frozenset())
+    assert [one.step for one in memory.held("job-1")] == [9]
+    memory.drop_strangers("job-1", 2, frozenset(), frozenset())
+    assert memory.held("job-1") == []
 
 
 def test_garbled_request_ends_the_connection(memory, port):

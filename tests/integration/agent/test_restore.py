@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.integration.agent import harness
 from tests.integration.agent.harness import (
     RankRestore,
-    hosts_on,
-    new_plane,
     own,
     peer,
     placed,
@@ -38,18 +35,6 @@ from everstep.wire.v1.checkpoints_pb2 import Shard
 from everstep.wire.v1.common_pb2 import CommandReply
 
 STEP = 6
-
-
-@pytest.fixture
-async def two(tmp_path):
-    """Two hosts with agents, one rank each, replicated to one another."""
-    async with (
-        hosts_on(tmp_path, "h1", "h2") as hosts,
-        new_plane() as plane,
-        hosts[0].up(plane),
-        hosts[1].up(plane),
-    ):
-        yield plane, hosts
 
 
 async def run_and_fence(plane, hosts):

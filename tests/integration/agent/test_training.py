@@ -30,7 +30,7 @@ from everstep.wire.v1.agents_pb2 import FINISHED, RANK_EXITED, RANK_READY
 from everstep.wire.v1.common_pb2 import Layout
 
 pytestmark = pytest.mark.torch
-STEPS = 12
+STEPS = 9
 LIMIT_S = 240.0  # eight ranks on two busy cores
 
 
@@ -103,10 +103,12 @@ async def test_lost_host_is_replaced_and_nothing_is_different(tmp_path):
         *first, spare = hosts
         replies = await start_all(plane, laid_out(first), 1, spec)
         assert all(one.outcome.accepted for one in replies), replies
-        await until(lambda: plane.newest_step(1) >= 5, limit_s=LIMIT_S, what="step 5")
+        await until(lambda: plane.newest_step(1) >= 4, limit_s=LIMIT_S, what="step 4")
         lost = hosts[1]
         os.kill(lost.fork_server_pid, signal.SIGKILL)
-        shutil.rmtree(lost.settings.memory_dir)
+        # Its agent is up and takes copies: at one stroke, where it cannot write in between.
+        gone = lost.settings.memory_dir.rename(lost.settings.memory_dir.with_name("gone"))
+        shutil.rmtree(gone)
         survivors = [hosts[0], hosts[2], hosts[3]]
         held = {}
         for host in [*survivors, spare]:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.integration.checkpoint_registry.agents import Agents
 from tests.integration.service_process import ServiceProcess, service_process
 
 from everstep.bus.nats import NatsBus
@@ -70,3 +71,9 @@ async def bus(nats_url: str) -> AsyncIterator[NatsBus]:
 def job_id() -> str:
     """A job of the test's own: the session's event streams outlive it."""
     return RandomIds().new_id("job")
+
+
+@pytest.fixture
+def agents(bus: NatsBus, objects: S3Store, job_id: str) -> Agents:
+    """The two hosts."""
+    return Agents(bus, objects, job_id)

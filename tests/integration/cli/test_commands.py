@@ -237,6 +237,8 @@ def curve_after(query, last):
         (["jobs", "restart", "j", "--from-step", "4"], "/v1/jobs/j/restart", {"from_step": 4}),
         (["hosts", "cordon", "h3", "--reason", "fan"], "/v1/hosts/h3/cordon", {"reason": "fan"}),
         (["hosts", "uncordon", "h3"], "/v1/hosts/h3/uncordon", {}),
+        (["hosts", "uncordon", "h3", "--now"], "/v1/hosts/h3/uncordon", {"now": True}),
+        (["hosts", "back", "h3"], "/v1/hosts/h3/uncordon", {}),
     ],
 )
 def test_steering_commands_ask_for_exactly_that(services, command, path, body):

@@ -148,7 +148,7 @@ def test_fleet_scenarios_are_listed_with_what_they_are_about():
         (["sim", "fleet", "llama4"], "there is no scenario 'llama4'"),
         (["sim", "fleet", "--days", "0"], "--days 0: expected 0.001 to 3,650"),
         (["sim", "fleet", "-n", "2", "--trace", "t"], "--trace is of one seed of one scenario"),
-        (["sim", "story", "nope"], "there is no story 'nope': expected one of agent_killed"),
+        (["sim", "story", "nope"], "there is no story 'nope': expected one of activation_"),
         (["sim", "shrink", "1"], "seed 1 does not fail: there is nothing to shrink"),
     ],
 )

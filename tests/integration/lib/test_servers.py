@@ -20,7 +20,7 @@ from minio.error import S3Error
 from tests.waiting import until
 
 from everstep.bus.nats import NatsBus
-from everstep.core.errors import Unavailable
+from everstep.core.errors import InvalidInput, Unavailable
 from everstep.core.ports import Message
 from everstep.core.system import RandomIds
 from everstep.local.bundled_nats import ACCOUNT
@@ -250,3 +250,20 @@ def test_free_ports_are_different_and_below_the_ephemeral_range() -> None:
     ports = free_ports(50, RandomIds())
     assert len(set(ports)) == 50
     assert max(ports) < 32_768
+
+
+def test_ports_come_from_the_range_that_the_environment_names(monkeypatch) -> None:
+    """So that two who choose at the same time do not choose the same."""
+    monkeypatch.setenv("EVERSTEP_PORTS", "23100-23119")
+    assert set(free_ports(10, RandomIds())) <= set(range(23_100, 23_120))
+    monkeypatch.setenv("EVERSTEP_PORTS", "23100-23101")
+    with pytest.raises(Unavailable, match="2 of 3 ports are free in 23100-23101: name another"):
+        free_ports(3, RandomIds())
+
+
+@pytest.mark.parametrize("asked", ["all", "23100", "80-90", "23100-23000", "60000-70000"])
+def test_a_range_of_ports_that_is_none_is_refused(monkeypatch, asked: str) -> None:
+    """Nothing is guessed from it."""
+    monkeypatch.setenv("EVERSTEP_PORTS", asked)
+    with pytest.raises(InvalidInput, match="give two ports from 1024 to 65535"):
+        free_ports(1, RandomIds())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_spec(corpus: Path) -> Callable[..., dict[str, Any]]:
     """Return a maker of job specs over the corpus."""
 
@@ -54,11 +55,18 @@ def make_spec(corpus: Path) -> Callable[..., dict[str, Any]]:
 @pytest.fixture
 def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
     """Return a maker of worlds, whose memory and processes are gone after the test."""
+    with worlds_in(tmp_path) as make:
+        yield make
+
+
+@contextmanager
+def worlds_in(directory: Path) -> Iterator[Callable[..., World]]:
+    """Make worlds that keep their files in ``directory`` and are gone afterwards."""
     memory = Path(tempfile.mkdtemp(prefix="everstep-test-", dir=_memory_root()))
     worlds: list[World] = []
 
-    def make(name: str, spec: dict[str, Any]) -> World:
-        world = World(tmp_path / name, memory / name, spec)
+    def make(name: str, spec: dict[str, Any], kind: type[World] = World) -> World:
+        world = kind(directory / name, memory / name, spec)
         worlds.append(world)
         return world
 

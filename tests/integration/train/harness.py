@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from everstep.agent import framing
+from everstep.agent.stack_file import STACKS_SIGNAL, stacks_path
 from everstep.memory import layout
 from everstep.memory.control import Control
 from everstep.memory.slot import read_preamble
@@ -74,6 +75,8 @@ class World:
         self.ranks: list[Rank] = []
         self.replicate = True
         self.upload = True
+        self.damaged: list[dict[str, Any]] = []  # what ranks said of slots
+        self.mend: Callable[[int], dict[str, Any]] | None = None  # rank -> another answer
         self._answers: dict[int, dict[str, Any]] = {}
         self._selector = selectors.DefaultSelector()
         self._listener: socket.socket | None = None
@@ -200,6 +203,12 @@ class World:
             if rank.connection is not None and (ranks is None or rank.rank in ranks):
                 framing.send(rank.connection, {"kind": "request", "what": what})
 
+    def tell_schedule(self, ranks: list[int], **schedule: int) -> None:
+        """Tell some ranks how often to snapshot."""
+        for rank in self.ranks:
+            if rank.connection is not None and rank.rank in ranks:
+                framing.send(rank.connection, {"kind": "schedule", "schedule": schedule})
+
     def close(self) -> None:
         """Kill what is left and let go of everything."""
         self.kill()
@@ -214,11 +223,13 @@ class World:
         return [layout.durable_path(self.rank_dir(rank)) for rank in range(self.world_size)]
 
     def logs(self) -> str:
-        """Return the ends of the ranks' logs."""
+        """Return the ends of the ranks' logs and stacks."""
         parts = []
         for rank in self.ranks:
             path = self.directory / f"rank-{rank.rank}.log"
-            text = path.read_text()[-3000:] if path.exists() else ""
+            text = "".join(
+                one.read_text()[-3000:] for one in (path, stacks_path(path)) if one.exists()
+            )
             parts.append(f"--- rank {rank.rank}, status {rank.status}, step {rank.step}\n{text}")
         return "\n".join(parts)
 
@@ -260,19 +271,25 @@ class World:
             fork_child.become_rank(request, parent, rank_main.run_rank)
         return pid
 
+    def stacks(self) -> list[str]:
+        """Return all that the ranks have written of their stacks, now once more."""
+        self._dump_stacks()
+        paths = (stacks_path(self.directory / f"rank-{rank.rank}.log") for rank in self.ranks)
+        return [path.read_text() if path.exists() else "" for path in paths]
+
     def _dump_stacks(self) -> None:
-        """Make every rank write its stacks into its log, and wait until it has."""
-        before = {rank.rank: self._log_size(rank) for rank in self.ranks}
-        self.kill(number=signal.SIGUSR1)
+        """Make every rank write its stacks beside its log, and wait until it has."""
+        before = {rank.rank: self._stacks_size(rank) for rank in self.ranks}
+        self.kill(number=STACKS_SIGNAL)
         deadline = time.monotonic() + 5
         alive = [rank for rank in self.ranks if rank.status is None]
-        while any(self._log_size(rank) == before[rank.rank] for rank in alive):
+        while any(self._stacks_size(rank) == before[rank.rank] for rank in alive):
             if time.monotonic() > deadline:
                 return
             self._serve()
 
-    def _log_size(self, rank: Rank) -> int:
-        path = self.directory / f"rank-{rank.rank}.log"
+    def _stacks_size(self, rank: Rank) -> int:
+        path = stacks_path(self.directory / f"rank-{rank.rank}.log")
         return path.stat().st_size if path.exists() else 0
 
     def _any_ended(self) -> bool:
@@ -324,6 +341,11 @@ class World:
         match frame["kind"]:
             case "ready":
                 rank.ready = frame
+            case "slot_bad":
+                self.damaged.append(frame)
+                failed = {"kind": "restore_failed", "problems": [frame["problem"]]}
+                answer = self.mend(rank.rank) if self.mend is not None else failed
+                framing.send(connection, answer)
             case "step":
                 rank.steps.append(frame)
                 self._take_over(rank.rank, frame)

@@ -166,6 +166,9 @@ def raises(run):
     raise ValueError("the user's own mistake")
 def leaves(run):
     sys.exit("gave up")
+def keeps_too_much(run):
+    import torch
+    run.track(big=torch.zeros(1).expand(10**12))
 not_a_function = 3
 """
 
@@ -175,6 +178,12 @@ not_a_function = 3
     [
         ("user_code:raises", "USER_ERROR", 41, "ValueError: the user's own mistake"),
         ("user_code:leaves", "USER_ERROR", 41, "gave up"),
+        (
+            "user_code:keeps_too_much",
+            "HOST_TOO_SMALL",
+            45,
+            "1 ranks here need 12,000.0 GB of memory",
+        ),
         ("user_code:missing", "BAD_ENTRY_POINT", 43, "user_code has no function missing"),
         ("user_code:not_a_function", "BAD_ENTRY_POINT", 43, "no function not_a_function"),
         ("no_such_module:main", "BAD_ENTRY_POINT", 43, "there is no module no_such_module"),

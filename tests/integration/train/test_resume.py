@@ -166,6 +166,70 @@ def test_writer_killed_between_any_two_bytes_leaves_no_valid_torn_slot(make_worl
             reader.verify()
 
 
+def flip(path, name):
+    """Flip a bit of the first tensor whose name ends so; returns its entry."""
+    entry = next(one for one in verify_slot(path).entries if one.name.endswith(name) and one.bytes)
+    with path.open("r+b") as file:
+        file.seek(entry.offset)
+        byte = file.read(1)[0]
+        file.seek(entry.offset)
+        file.write(bytes([byte ^ 8]))
+    return entry
+
+
+@pytest.mark.parametrize("name", ["weight", "exp_avg_sq", "rng.torch"])
+def test_rank_whose_slot_is_damaged_is_filled_again_from_the_next_source(
+    make_world, make_spec, name
+):
+    """What was filled by then is filled anew, and the end is the same, bit for bit."""
+    spec = make_spec({}, args={"dropout": 0.1})
+    reference = undisturbed(make_world, spec)
+    world = make_world("damaged", spec)
+    world.start()
+    world.until_step(3)
+    world.kill()
+    world.until_ended()
+    step = world.newest_common_step()
+    slot = world.slot_of(0, step)
+    path = slot_path(world.rank_dir(0), slot)
+    sound = path.read_bytes()
+    entry = flip(path, name)
+
+    def from_a_peer(rank):
+        path.write_bytes(sound)
+        told = {"step": step, "slot": slot, "source_kind": "peer_memory", "problems": ["own: bad"]}
+        return {"kind": "slot_ready", **told}
+
+    world.mend = from_a_peer
+    world.start(1, step=step)
+    world.finish()
+    [damaged] = world.damaged
+    assert (damaged["slot"], damaged["step"]) == (slot, step)
+    assert f"{entry.name}: checksum expected {entry.checksum}" in damaged["problem"]
+    assert world.ranks[0].ready["source_kind"] == "peer_memory"
+    assert world.ranks[0].ready["problems"] == ["own: bad"]
+    assert_equal_states(reference, world)
+
+
+def test_slots_that_stay_damaged_end_the_rank(make_world, make_spec):
+    """A host whose memory cannot be relied on does not go round in circles."""
+    world = make_world("hopeless", make_spec({}, steps=50))
+    world.start()
+    world.until_step(2)
+    world.kill()
+    world.until_ended()
+    step = world.newest_common_step()
+    slot = world.slot_of(0, step)
+    flip(slot_path(world.rank_dir(0), slot), "exp_avg")
+    told = {"step": step, "slot": slot, "source_kind": "peer_memory", "problems": []}
+    world.mend = lambda _: {"kind": "slot_ready", **told}
+    world.start(1, step=step)
+    world.until_ended()
+    assert world.ranks[0].words["exit_class"] == "RESTORE_FAILED"
+    assert "3 slots in a row were damaged" in world.ranks[0].words["error"]
+    assert len(world.damaged) == 3
+
+
 def test_damaged_snapshot_is_refused_by_name_and_not_trained_on(make_world, make_spec):
     """A flipped bit in shared memory ends the rank with the tensor's name and both checksums."""
     world = make_world("damaged", make_spec({}, steps=50))
@@ -175,13 +239,7 @@ def test_damaged_snapshot_is_refused_by_name_and_not_trained_on(make_world, make
     world.until_ended()
     step = world.newest_common_step()
     path = slot_path(world.rank_dir(0), world.slot_of(0, step))
-    header = verify_slot(path)
-    entry = next(one for one in header.entries if one.name.endswith("exp_avg") and one.bytes)
-    with path.open("r+b") as file:
-        file.seek(entry.offset)
-        byte = file.read(1)[0]
-        file.seek(entry.offset)
-        file.write(bytes([byte ^ 8]))
+    entry = flip(path, "exp_avg")
     world.start(1, step=step)
     world.until_ended()
     words = world.ranks[0].words

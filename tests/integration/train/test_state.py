@@ -16,7 +16,8 @@ from everstep.memory.slot import read_preamble
 from everstep.memory.writer import Owner
 from everstep.train import randomness
 from everstep.train.endings import RestoreFailedError, StateMismatchError
-from everstep.train.snapshots import SlotSource, Snapshots
+from everstep.train.slot_source import SlotSource
+from everstep.train.snapshots import Snapshots
 from everstep.train.state import TrackedState
 from everstep.train.tree import UnsupportedStateError
 

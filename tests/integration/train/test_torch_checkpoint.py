@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.integration.train.conftest import MODEL
+from tests.integration.train.conftest import MODEL, worlds_in
 
 from everstep.memory.reader import SlotReader
-from everstep.memory.torch_parts import parts_of
+from everstep.memory.torch_parts import described, torch_files
 from everstep.models.llama import LlamaConfig, Stage, initialise
-from everstep.objectstore.torch_checkpoint import METADATA_NAME, metadata_of
 
 pytestmark = pytest.mark.torch
 
@@ -29,9 +28,53 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 
 folder, out = sys.argv[1:]
 kept = FileSystemReader(folder).read_metadata().state_dict_metadata
-state = {name: torch.zeros(one.size, dtype=one.properties.dtype) for name, one in kept.items()}
+state = {
+    name: torch.zeros(one.size, dtype=one.properties.dtype) if hasattr(one, "size") else None
+    for name, one in kept.items()
+}
 checkpoint.load(state, checkpoint_id=folder, no_dist=True)
 torch.save(state, out)
+assert not any(name.partition(".")[0] == "everstep" for name in sys.modules)
+"""
+RECIPE = """
+import sys
+import torch
+from torch import nn
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+
+folder, out, flat = sys.argv[1:]
+kept = FileSystemReader(folder).read_metadata().state_dict_metadata
+model = nn.Module()
+for name, one in kept.items():
+    if name.startswith("model."):
+        *path, last = name.removeprefix("model.").split(".")
+        part = model
+        for key in path:
+            if key not in part._modules:
+                part.add_module(key, nn.Module())
+            part = part._modules[key]
+        part.register_parameter(last, nn.Parameter(torch.zeros(one.size)))
+groups = [
+    {"params": [one for one in model.parameters() if one.dim() >= 2]},
+    {"params": [one for one in model.parameters() if one.dim() < 2]},
+]
+optimizer = torch.optim.AdamW(groups, lr=123.0, betas=(0.1, 0.2), weight_decay=9.0)
+options = StateDictOptions(flatten_optimizer_state_dict=flat == "flat")
+weights, moments = get_state_dict(model, optimizer, options=options)
+state = {"model": weights, "optimizer": moments}
+checkpoint.load(state, checkpoint_id=folder, no_dist=True)
+set_state_dict(
+    model,
+    optimizer,
+    model_state_dict=state["model"],
+    optim_state_dict=state["optimizer"],
+    options=options,
+)
+moments = {name: optimizer.state[one] for name, one in model.named_parameters()}
+kept = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+torch.save({"model": model.state_dict(), "moments": moments, "options": kept}, out)
 assert not any(name.partition(".")[0] == "everstep" for name in sys.modules)
 """
 ELSEWHERE = """
@@ -54,22 +97,25 @@ def main(run):
 """
 
 
-@pytest.fixture
-def folder(make_world, make_spec, tmp_path: Path) -> Path:
-    """A checkpoint of eight ranks, as it lies in the object store."""
-    layout = {"pp": 2, "dp_shard": 2, "tp": 2}
-    world = make_world("stored", make_spec(layout, steps=2, args=STILL))
-    world.start()
-    world.finish()
-    target = tmp_path / "checkpoint"
+@pytest.fixture(scope="module")
+def folder(make_spec, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of eight ranks, as it lies in the object store; tests only read it."""
+    directory = tmp_path_factory.mktemp("stored")
+    target = directory / "checkpoint"
     target.mkdir()
-    parts = []
-    for rank, path in enumerate(world.durable()):
-        name = f"rank-{rank:05d}.shard"
-        shutil.copyfile(path, target / name)
-        with SlotReader(path) as reader:
-            parts += parts_of(reader.header, name)
-    (target / METADATA_NAME).write_bytes(metadata_of(parts))
+    slots = []
+    with worlds_in(directory) as make_world:
+        layout = {"pp": 2, "dp_shard": 2, "tp": 2}
+        world = make_world("stored", make_spec(layout, steps=2, args=STILL))
+        world.start()
+        world.finish()
+        for rank, path in enumerate(world.durable()):
+            name = f"rank-{rank:05d}.shard"
+            shutil.copyfile(path, target / name)
+            with SlotReader(path) as reader:
+                slots.append(described(reader.header, name, {}))
+    for name, content in torch_files(slots).items():
+        (target / name).write_bytes(content)
     return target
 
 
@@ -93,6 +139,24 @@ def test_torch_alone_reads_weights_and_moments_whole(folder: Path, tmp_path: Pat
         assert state[f"optimizer.state.{name}.step"].item() == 2
     for path in sorted(folder.glob("*.shard")):
         _same_bits(path, state)
+
+
+@pytest.mark.parametrize("form", ["by group", "flat"])
+def test_pytorchs_own_recipe_goes_on_with_the_optimizer(folder: Path, tmp_path: Path, form: str):
+    """``get_state_dict``, ``load``, ``set_state_dict``: weights, moments, counters and rates."""
+    out = tmp_path / "resumed.pt"
+    command = [sys.executable, "-c", RECIPE, str(folder), str(out), form]
+    subprocess.run(command, check=True, timeout=120)
+    state = torch.load(out)
+    told = [[group[key] for key in ("lr", "betas", "weight_decay")] for group in state["options"]]
+    assert told == [[0.0, (0.9, 0.95), 0.1], [0.0, (0.9, 0.95), 0.0]]
+    for path in sorted(folder.glob("*.shard")):
+        whole = {f"model.{name}": one for name, one in state["model"].items()} | {
+            f"optimizer.state.{name}.{key}": one
+            for name, moments in state["moments"].items()
+            for key, one in moments.items()
+        }
+        _same_bits(path, whole)
 
 
 def test_torchs_own_converter_makes_one_file_of_it(folder: Path, tmp_path: Path):

@@ -52,7 +52,7 @@ store_gb_per_s = 1
 SMALL = (FOLDER / "small.toml").read_text()
 
 
-def _waste(days=150, seeds=3, **fields):
+def _waste(days=60, seeds=3, **fields):
     known = {
         "detection_s": PROBE_S, "ranks_s": 120, "memory_every": 0, "object_every": 331,
         "stall_s": 5.0, "upload_s": 0,

@@ -13,10 +13,9 @@ from tests.unit.checkpoint_registry.words import (
     sources,
 )
 
-from everstep.checkpoint_registry.commands import DistrustSource
+from everstep.checkpoint_registry.commands import DistrustSource, Known
 from everstep.checkpoint_registry.events import SourceDistrusted
 from everstep.checkpoint_registry.retention import (
-    Known,
     Reason,
     Removal,
     removals,
@@ -60,7 +59,7 @@ def test_both_copies_distrusted_pass_the_step_over():
     decision = HISTORY.given(on("h1"), on("h2")).when(ask(H1, H2, generation=3)).decision
     step, _, passed_over = plan_of(decision)
     assert step == 16
-    assert passed_over == ("step 17: rank 0 has no source",)
+    assert passed_over == ("step 17: rank 0 has no source (the copy of rank 0 on h1 is bad)",)
 
 
 def test_copy_written_after_the_refusal_is_another_one():

@@ -16,7 +16,13 @@ from tests.unit.checkpoint_registry.words import (
 
 from everstep.checkpoint_registry.codec import plan_restore_reply
 from everstep.checkpoint_registry.commands import NoteGeneration, NoteJob
-from everstep.checkpoint_registry.events import GenerationNoted, JobNoted, RestoreLaidOut
+from everstep.checkpoint_registry.events import (
+    GenerationNoted,
+    JobNoted,
+    Removal,
+    RemovalsDecided,
+    RestoreLaidOut,
+)
 from everstep.core.placement import Layout
 from everstep.service.handler import Handled
 from everstep.wire.v1.checkpoints_pb2 import Holder, RestoreSources, Shard
@@ -276,3 +282,36 @@ def reply_to(given: Spec, command):
             rejected=None,
         )
     )
+
+
+def test_plan_from_before_a_step_leaves_newer_ones_out_and_says_so():
+    """In memory and stored: the state may be bad from there on."""
+    command = ask(H1, H2, checkpoints=[facts(10), facts(14)], before_step=14)
+    step, counts, passed_over = told(HISTORY, command)
+    assert (step, counts) == (10, (0, 0, 2))
+    assert passed_over == tuple(
+        f"step {step}: what is asked for is from before step 14" for step in (17, 16, 14)
+    )
+
+
+def test_snapshot_from_before_the_step_is_as_good_as_any():
+    """What counts is the step, not where it lies."""
+    command = ask(H1, H2, checkpoints=[facts(10)], before_step=17)
+    assert told(HISTORY, command)[:2] == (16, (2, 0, 0))
+
+
+def test_run_that_had_kept_nothing_before_the_step_begins_anew():
+    """Its beginning is the only state that is sound, and not far."""
+    command = ask(H1, H2, checkpoints=[facts(14)], before_step=14)
+    assert told(HISTORY, command)[:2] == (-1, (0, 0, 0))
+
+
+def test_run_whose_older_checkpoints_are_gone_does_not_begin_anew():
+    """Days of work would be thrown away without a word."""
+    removed = RemovalsDecided(
+        job_id="job", removals=(Removal(step=5, generation=1, why="keep_last"),), at_ms=3
+    )
+    command = ask(H1, H2, checkpoints=[facts(14)], before_step=14)
+    HISTORY.given(removed).when(command).then_rejected("no_source")
+    unusable = ask(H1, H2, checkpoints=[facts(5, world_size=1), facts(14)], before_step=14)
+    HISTORY.when(unusable).then_rejected("no_source")

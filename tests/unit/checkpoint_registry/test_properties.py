@@ -7,6 +7,8 @@ from functools import reduce
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.checkpoint_registry.test_keeping_rules import UNPIN, done, pin
+from tests.unit.checkpoint_registry.test_trust import by_hand, say
 from tests.unit.checkpoint_registry.words import (
     ask,
     complete,
@@ -22,12 +24,18 @@ from tests.unit.checkpoint_registry.words import (
 from everstep.checkpoint_registry.codec import CHECKPOINTS, HISTORIES
 from everstep.checkpoint_registry.commands import (
     DeleteCheckpoint,
+    EndSuspicion,
     NoteGeneration,
+    NoteIncident,
+    NoteIncidentEnd,
     NoteJob,
     NotePurge,
     RefuseShard,
+    ThinOut,
 )
+from everstep.checkpoint_registry.events import RestorePlanned
 from everstep.checkpoint_registry.state import Phase
+from everstep.checkpoint_registry.trust import NUMERICAL, Trust
 from everstep.core.decision import Accepted
 from everstep.core.placement import Layout
 
@@ -63,6 +71,7 @@ CHECKPOINT_COMMANDS = st.one_of(
         NotePurge, job_id=st.just("job"), step=st.just(20), generation=st.just(1), at_ms=st.just(1)
     ),
 )
+INCIDENTS = st.sampled_from(["i1", "i2"])
 SNAPSHOTS = st.builds(
     lambda make, rank, step, generation: make(rank, step, generation),
     st.sampled_from([own, copy_of]),
@@ -93,6 +102,45 @@ HISTORY_COMMANDS = st.one_of(
         keep_last=st.integers(1, 3),
         layout=st.just(Layout(tp=2)),
         at_ms=st.just(1),
+    ),
+    st.builds(
+        NoteIncident,
+        job_id=st.just("job"),
+        incident_id=INCIDENTS,
+        kind=st.sampled_from(sorted(NUMERICAL)),
+        generation=st.integers(1, 4),
+        step=st.integers(0, 5),
+        why=st.just("loss"),
+        at_ms=st.just(1),
+    ),
+    st.builds(
+        NoteIncidentEnd,
+        job_id=st.just("job"),
+        incident_id=INCIDENTS,
+        recovered=st.booleans(),
+        why=st.just(""),
+        at_ms=st.just(1),
+    ),
+    st.builds(
+        EndSuspicion,
+        job_id=st.just("job"),
+        suspicion_id=INCIDENTS,
+        false_alarm=st.booleans(),
+        why=st.just(""),
+        by=st.just("ann"),
+        at_ms=st.just(1),
+    ),
+    st.builds(by_hand, st.integers(0, 5), st.integers(-1, 5)),
+    st.builds(
+        say, st.sampled_from(list(Trust)), st.integers(0, 5), phase=st.sampled_from(list(Phase))
+    ),
+    st.builds(pin, st.integers(0, 5), phase=st.sampled_from(list(Phase))),
+    st.builds(lambda step: replace(UNPIN, step=step), st.integers(0, 5)),
+    st.builds(
+        lambda steps: ThinOut(
+            job_id="job", known=tuple(done(step) for step in sorted(steps)), at_ms=1
+        ),
+        st.sets(st.integers(0, 5)),
     ),
 )
 
@@ -166,7 +214,7 @@ def test_plans_go_to_newer_generations_and_give_every_rank_a_source(commands):
     """No generation is planned twice or after a newer one; a step that is planned is whole."""
     newest = 0
     for _, _, events, state in run(HISTORIES, commands):
-        if len(events) == 2:
+        if any(isinstance(event, RestorePlanned) for event in events):
             plan = state.plan
             assert plan.generation > newest
             newest = plan.generation

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.checkpoint_registry.words import ask, facts, host, shard, sources
 
 from everstep.checkpoint_registry.commands import HeldSnapshots, PlanRestore
-from everstep.checkpoint_registry.events import SourceDistrusted
+from everstep.checkpoint_registry.events import (
+    CheckpointsSuspected,
+    SourceDistrusted,
+    TrustDecided,
+)
 from everstep.checkpoint_registry.lineage import Lineage, Restart, lineage_of
 from everstep.checkpoint_registry.policy import plan_restore, preferred_counts
+from everstep.checkpoint_registry.state import History, evolve_history
 from everstep.core.decision import Rejected
 
 WORLD = 3
@@ -58,14 +65,57 @@ DISTRUSTED = st.lists(
 )
 
 
+SPANS = st.builds(
+    lambda number, generation, first, more: CheckpointsSuspected(
+        job_id="job",
+        suspicion_id=f"s{number}",
+        kind="by_hand",
+        generation=generation,
+        from_step=first,
+        to_step=first + more if more >= 0 else -1,
+        why="",
+        by="a person",
+        at_ms=1,
+    ),
+    st.integers(0, 9),
+    GENERATIONS,
+    STEPS,
+    st.integers(-2, 2),
+)
+WORDS = st.builds(
+    lambda step, generation, trust: TrustDecided(
+        job_id="job",
+        step=step,
+        generation=generation,
+        trust=trust,
+        why="",
+        by="a person",
+        at_ms=1,
+    ),
+    STEPS,
+    GENERATIONS,
+    st.sampled_from(["clean", "clean", "suspect", "verified"]),
+)
+SAID = st.lists(
+    st.one_of(SPANS, WORDS),
+    max_size=4,
+    unique_by=lambda one: getattr(one, "suspicion_id", None) or (one.step, one.generation),
+)
+
+
 class Reference:
     """The rules, written down for one rank and one copy at a time."""
 
     def __init__(
-        self, request: PlanRestore, lineage: Lineage, distrusted: list[SourceDistrusted]
+        self,
+        request: PlanRestore,
+        lineage: Lineage,
+        distrusted: list[SourceDistrusted],
+        said: Sequence[CheckpointsSuspected | TrustDecided],
     ) -> None:
         self.request = request
         self.lineage = lineage
+        self.said = said
         self.memory: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
         self.steps: set[int] = set()
         self.remarks: dict[int, str] = {}
@@ -85,10 +135,10 @@ class Reference:
         step, generation = held.step, held.generation
         if not self.lineage.holds(generation=generation, step=step):
             self.remarks[step] = self.abandoned(generation, step)
+        elif self.suspect(generation, step):
+            self.remarks[step] = self.suspect(generation, step)
         elif generation < self.refusals.get((host_id, rank, step), 0):
-            self.remarks.setdefault(
-                step, f"step {step}: the copy of rank {rank} on {host_id} is bad"
-            )
+            self.remarks.setdefault(step, f"the copy of rank {rank} on {host_id} is bad")
         elif 0 <= rank < WORLD and generation < self.request.generation:
             self.steps.add(step)
             source = (0 if held.own else 1, -generation, host_id)
@@ -98,10 +148,11 @@ class Reference:
         """Count one checkpoint; a newer generation's replaces an older one's."""
         if not self.lineage.holds(generation=one.generation, step=one.step):
             self.remarks[one.step] = self.abandoned(one.generation, one.step)
+        elif self.suspect(one.generation, one.step):
+            self.remarks[one.step] = self.suspect(one.generation, one.step)
         elif len(one.shards) != WORLD:
             self.remarks[one.step] = (
-                f"step {one.step}: its checkpoint is of {len(one.shards)} ranks, and {WORLD} are "
-                "to be restored"
+                f"its checkpoint is of {len(one.shards)} ranks, and {WORLD} are to be restored"
             )
         else:
             self.steps.add(one.step)
@@ -109,7 +160,7 @@ class Reference:
             self.objects[one.step] = {r: u for r, u in uris.items() if u not in self.bad_uris}
             for rank in range(WORLD):
                 if uris[rank] in self.bad_uris:
-                    why = f"step {one.step}: object {uris[rank]} could not be used before"
+                    why = f"object {uris[rank]} could not be used before"
                     self.spoilt[one.step] = why
                     break
 
@@ -117,9 +168,36 @@ class Reference:
         """The sentence of a copy that another restart left behind."""
         by = self.lineage.abandoned_by(generation=generation, step=step)
         return (
-            f"step {step}: what generation {generation} did there was abandoned when generation "
+            f"what generation {generation} did there was abandoned when generation "
             f"{by.generation} went on from step {by.step}"
         )
+
+    def suspect(self, generation: int, step: int) -> str:
+        """The sentence of a suspect state; "" for a clean one. What was said last counts.
+
+        A word is heard of every state that is the same one: two of the present history at a step.
+        """
+        verdict = ""
+        verified = False
+        present = self.lineage.holds(generation=generation, step=step)
+        for one in self.said:
+            if isinstance(one, TrustDecided):
+                same = one.generation == generation or (
+                    present and self.lineage.holds(generation=one.generation, step=step)
+                )
+                if one.step == step and same:
+                    verified = one.trust == "verified"
+                    verdict = "suspect (a person said suspect)" if one.trust == "suspect" else ""
+            elif one.from_step <= step and generation <= one.generation:
+                over = one.to_step != -1 and step > one.to_step
+                if not over and not verified and not verdict.endswith("said suspect)"):
+                    end = "" if one.to_step == -1 else f" to {one.to_step}"
+                    verdict = f"suspect (by_hand from step {one.from_step}{end})"
+        return verdict
+
+    def lineage_holds(self, generation: int, step: int) -> bool:
+        """Whether it was not left behind."""
+        return self.lineage.holds(generation=generation, step=step)
 
     def sources(self, step: int, rank: int) -> list[str]:
         """A rank's sources at a step, as ``words.sources`` says them."""
@@ -139,28 +217,32 @@ class Reference:
             missing = [rank for rank in range(WORLD) if not found[rank]]
             if not missing:
                 newer = sorted((at for at in remarks if at > step), reverse=True)
-                return step, found, tuple(remarks[at] for at in newer)
+                return step, found, tuple(f"step {at}: {remarks[at]}" for at in newer)
             who = ", ".join(str(rank) for rank in missing)
             have = f"rank {who} has" if len(missing) == 1 else f"ranks {who} have"
-            remarks[step] = self.spoilt.get(step) or f"step {step}: {have} no source"
+            why = f" ({self.remarks[step]})" if step in self.remarks else ""
+            remarks[step] = self.spoilt.get(step) or f"{have} no source{why}"
         if self.request.checkpoints or wanted != -1:
-            return "no_source"
+            stored = [(one.generation, one.step) for one in self.request.checkpoints]
+            doubted = any(self.suspect(*one) for one in stored if self.lineage_holds(*one))
+            return "only_suspect" if doubted else "no_source"
         newer = sorted(remarks, reverse=True)
-        return -1, [[]] * WORLD, tuple(remarks[at] for at in newer)
+        return -1, [[]] * WORLD, tuple(f"step {at}: {remarks[at]}" for at in newer)
 
 
 @settings(max_examples=500)
-@given(HOSTS, CHECKPOINTS, RESTARTS, DISTRUSTED, st.integers(-1, 4))
+@given(HOSTS, CHECKPOINTS, RESTARTS, DISTRUSTED, SAID, st.integers(-1, 4))
 def test_plan_is_what_each_rank_alone_would_have_been_given(
-    hosts, checkpoints, restarts, distrusted, from_step
+    hosts, checkpoints, restarts, distrusted, said, from_step
 ):
     """The same step, every rank's sources in the same order, and the same remarks."""
     request = ask(
         *hosts, generation=4, world_size=WORLD, from_step=from_step, checkpoints=checkpoints
     )
     lineage = lineage_of(Restart(generation=g, step=s) for g, s in restarts)
-    expected = Reference(request, lineage, distrusted).plan()
-    planned = plan_restore(request, lineage, distrusted)
+    expected = Reference(request, lineage, distrusted, said).plan()
+    heard = replace(History(), lineage=lineage, distrusted=tuple(distrusted))
+    planned = plan_restore(request, reduce(evolve_history, said, heard))
     if isinstance(planned, Rejected):
         assert planned.why == expected
         return
@@ -176,4 +258,4 @@ def test_plan_does_not_depend_on_the_order_in_which_hosts_told(hosts, order):
     """Hosts are sorted before anything is chosen."""
     told = ask(*hosts, generation=4, world_size=WORLD)
     shuffled = replace(told, holdings=tuple(hosts[i] for i in order))
-    assert plan_restore(told, Lineage()) == plan_restore(shuffled, Lineage())
+    assert plan_restore(told, History()) == plan_restore(shuffled, History())

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.checkpoint_registry.words import HISTORY, ask, facts
 
+from everstep.checkpoint_registry.commands import Known
 from everstep.checkpoint_registry.lineage import Restart, lineage_of
-from everstep.checkpoint_registry.retention import Known, Reason, Removal, removals, unusable
+from everstep.checkpoint_registry.retention import Reason, Removal, removals, unusable
 from everstep.checkpoint_registry.state import History
 
 

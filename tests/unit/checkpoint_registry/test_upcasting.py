@@ -6,6 +6,7 @@ from tests.unit.checkpoint_registry.words import report, shard, sources, stored
 
 from everstep.checkpoint_registry.codec import CHECKPOINT_EVENTS, HISTORY_EVENTS
 from everstep.checkpoint_registry.events import Holder, RestoreLaidOut
+from everstep.core.spec import CheckpointSpec
 
 OLD = {
     "job_id": "job",
@@ -58,6 +59,14 @@ def test_report_of_one_host_is_read_as_one_of_several():
         "at_ms": 5,
     }
     assert CHECKPOINT_EVENTS.decode("shards_stored.v1", old) == stored(report(0))
+
+
+def test_job_noted_before_there_were_days_keeps_as_many_as_a_spec_begins_with():
+    """More is kept than was asked for then, and nothing is lost."""
+    layout = {"pp": 1, "dp_replicate": 1, "dp_shard": 1, "tp": 2}
+    old = {"job_id": "job", "keep_last": 2, "layout": layout, "at_ms": 1}
+    noted = HISTORY_EVENTS.decode("job_noted.v1", old)
+    assert (noted.keep_last, noted.keep_days) == (2, CheckpointSpec().keep_days)
 
 
 def test_stored_plan_is_read_back_as_it_was():

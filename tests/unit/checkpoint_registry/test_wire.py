@@ -11,7 +11,12 @@ from everstep.wire.codec import from_wire, to_wire
 from everstep.wire.v1 import checkpoints_pb2, common_pb2
 
 # Facts that the shell looks up; they are not on the wire.
-SHELL_FIELDS = {"ReportShards": {"newest_generation"}, "PlanRestore": {"checkpoints"}}
+SHELL_FIELDS = {
+    "ReportShards": {"newest_generation"},
+    "PlanRestore": {"checkpoints", "unfinished"},
+    "DecideTrust": {"phase"},
+    "PinCheckpoint": {"phase"},
+}
 PAIRS = [
     events.Shard,
     commands.ReportShards,
@@ -20,11 +25,21 @@ PAIRS = [
     commands.HeldSnapshots,
     events.Holder,
     commands.DropJobCheckpoints,
+    commands.SuspectSteps,
+    commands.EndSuspicion,
+    commands.DecideTrust,
+    commands.PinCheckpoint,
+    commands.UnpinCheckpoint,
     events.ShardsStored,
     events.ShardsRefused,
     events.CheckpointCompleted,
     events.CheckpointDeleted,
     events.RestorePlanned,
+    events.CheckpointsSuspected,
+    events.SuspicionEnded,
+    events.TrustDecided,
+    events.CheckpointPinned,
+    events.CheckpointUnpinned,
 ]
 
 
@@ -66,7 +81,9 @@ def test_report_survives_the_wire():
 def test_request_for_a_plan_survives_the_wire():
     """Holdings arrive whole, with the complete checkpoints added."""
     command = ask(host("h1", own(0, 17), copy_of(1, 17, 3)), host("h2"), checkpoints=[facts(10)])
-    wire = {k: v for k, v in dataclasses.asdict(command).items() if k != "checkpoints"}
+    wire = {
+        k: v for k, v in dataclasses.asdict(command).items() if k not in SHELL_FIELDS["PlanRestore"]
+    }
     message = to_wire(wire, checkpoints_pb2.PlanRestore())
     received = checkpoints_pb2.PlanRestore.FromString(message.SerializeToString())
     assert codec.plan_restore(received, (facts(10),)) == command

@@ -127,6 +127,7 @@ def ask(
     from_step: int = -1,
     checkpoints: Iterable[CompleteFacts] = (),
     job_id: str = "job",
+    before_step: int = 0,
 ) -> PlanRestore:
     """Ask for a plan."""
     return PlanRestore(
@@ -137,6 +138,7 @@ def ask(
         from_step=from_step,
         at_ms=50,
         checkpoints=tuple(checkpoints),
+        before_step=before_step,
     )
 
 

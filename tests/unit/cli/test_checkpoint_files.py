@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 import xxhash
@@ -15,14 +19,21 @@ from everstep.cli import checkpoint_files
 from everstep.core.errors import CorruptData, InvalidInput, NotFoundError
 from everstep.memory.reader import SlotReader
 from everstep.memory.slot import PREAMBLE_BYTES, read_preamble
-from everstep.memory.torch_parts import parts_of
+from everstep.memory.torch_parts import described, torch_files
 from everstep.memory.writer import Owner, Part, SlotWriter, TensorSpec
-from everstep.objectstore import torch_checkpoint
 from everstep.objectstore.memory import MemoryObjects
 
 WEIGHT = torch.arange(24, dtype=torch.float32).view(6, 4)
 BIAS = torch.arange(6).to(torch.bfloat16)
 SCALE = torch.tensor(3, dtype=torch.int64)
+
+
+OPTIMIZER = {
+    "optimizer": msgspec.msgpack.encode([{"lr": 0.5, "betas": {"!tuple": [0.9, 0.99]}}]),
+    "optimizer.layout": msgspec.msgpack.encode(
+        {"parameters": ["weight", "bias"], "group_sizes": [2], "states": {}}
+    ),
+}
 
 
 def slot(path: Path, rank: int, tensors: list[tuple[Part, Tensor]]) -> bytes:
@@ -42,7 +53,7 @@ def slot(path: Path, rank: int, tensors: list[tuple[Part, Tensor]]) -> bytes:
     for spec, (_, tensor) in zip(specs, tensors, strict=True):
         raw = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         writer.buffers[spec.name][:] = raw
-    writer.commit(step=8, data_state={}, objects={})
+    writer.commit(step=8, data_state={}, objects=OPTIMIZER)
     writer.close()
     preamble = read_preamble(path)
     assert preamble is not None
@@ -59,7 +70,7 @@ async def stored(tmp_path: Path):
     """Two ranks: a matrix cut by columns, a vector cut in two, a number that both hold."""
     store = MemoryObjects()
     shards = []
-    parts: list[torch_checkpoint.Part] = []
+    slots = []
     for rank in (0, 1):
         tensors = [
             (part("weight", WEIGHT, 0, 2 * rank), WEIGHT[:, 2 * rank : 2 * rank + 2]),
@@ -73,8 +84,9 @@ async def stored(tmp_path: Path):
         checksum = xxhash.xxh3_128_hexdigest(data)
         shards.append({"rank": rank, "uri": uri, "bytes": len(data), "checksum": checksum})
         with SlotReader(tmp_path / f"slot-{rank}") as reader:
-            parts += parts_of(reader.header, f"rank-0000{rank}.shard")
-    await store.put("jobs/j/step-00000008/gen-1/.metadata", torch_checkpoint.metadata_of(parts))
+            slots.append(described(reader.header, f"rank-0000{rank}.shard", {}))
+    for name, content in torch_files(slots).items():
+        await store.put(f"jobs/j/step-00000008/gen-1/{name}", content)
     return store, {"job_id": "j", "step": 8, "shards": shards}
 
 
@@ -97,6 +109,25 @@ async def test_model_is_put_together_with_its_bits(stored, tmp_path: Path):
         assert loaded[name].dtype == tensor.dtype
         assert torch.equal(loaded[name], tensor)
     assert leftovers(tmp_path) == []
+
+
+def test_export_that_is_ended_leaves_nothing_behind(tmp_path: Path):
+    """SIGTERM between two objects: the process ends as programs do that it ends."""
+
+    class Ending(MemoryObjects):
+        async def chunks(self, key, *, chunk_bytes):
+            del key, chunk_bytes
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(60)
+            yield b""
+
+    manifest = {"shards": [{"rank": 0, "uri": "x", "bytes": 1, "checksum": ""}]}
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended, checkpoint_files.cleaned_up():
+        asyncio.run(checkpoint_files.export(Ending(), manifest, "m", tmp_path / "out", quiet))
+    assert ended.value.code == checkpoint_files.EXIT_TERMINATED
+    assert leftovers(tmp_path) == []
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 async def test_what_was_tracked_by_another_name_is_named(stored, tmp_path: Path):
@@ -143,13 +174,17 @@ async def test_flipped_bit_is_named_by_its_tensor(stored, tmp_path: Path):
 async def test_what_torch_is_told_is_checked_too(stored):
     """Sound objects are of no use to plain torch without it."""
     store, manifest = stored
-    uri = "jobs/j/step-00000008/gen-1/.metadata"
-    for damage, said in (
-        (store.put(uri, b"xx"), f"{uri} does not describe these objects"),
-        (store.delete(uri), f"{uri}: there is no such object"),
-    ):
-        await damage
-        assert (await checkpoint_files.verify(store, manifest, quiet)).torch_fault == said
+    for name in (".metadata", "options.distcp"):
+        uri = f"jobs/j/step-00000008/gen-1/{name}"
+        sound = await store.get(uri)
+        for damage, said in (
+            (store.put(uri, b"xx"), f"{uri} does not describe these objects"),
+            (store.delete(uri), f"{uri}: there is no such object"),
+        ):
+            await damage
+            assert (await checkpoint_files.verify(store, manifest, quiet)).torch_fault == said
+        await store.put(uri, sound)
+    assert not (await checkpoint_files.verify(store, manifest, quiet)).torch_fault
 
 
 async def test_what_is_gone_cut_short_or_another_ranks_is_told(stored):
@@ -171,9 +206,11 @@ async def test_what_is_gone_cut_short_or_another_ranks_is_told(stored):
 
 def test_object_that_is_no_manifest_is_refused():
     """Somebody else's file under that key."""
-    assert checkpoint_files.manifest_of(
-        json.dumps({"shards": [], "job_id": "j", "step": 1}).encode(), "x"
-    )
-    for data in (b"", b"[]", b"{}"):
-        with pytest.raises(CorruptData, match=r"jobs/j/manifest\.json is no manifest"):
+    shard = {"rank": 0, "uri": "x", "bytes": 1, "checksum": "00"}
+    whole = {"shards": [shard], "job_id": "j", "step": 1}
+    assert checkpoint_files.manifest_of(json.dumps(whole).encode(), "x") == whole
+    bent = {**whole, "shards": [{**shard, "checksvm": shard["checksum"]} | {"checksum": None}]}
+    empty = {**whole, "shards": []}
+    for data in (b"", b"[]", b"{}", *(json.dumps(one).encode() for one in (bent, empty))):
+        with pytest.raises(CorruptData, match=r"jobs/j/manifest\.json is damaged"):
             checkpoint_files.manifest_of(data, "jobs/j/manifest.json")

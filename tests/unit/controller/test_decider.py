@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.spec import spec
 from tests.unit.controller.facts import (
     FENCED_2,
@@ -53,6 +54,8 @@ from everstep.controller.events import (
     RestoreDecided,
     StopRequested,
 )
+from everstep.controller.policy import Place, next_actions
+from everstep.controller.state import Phase
 
 JOBS = spec(AGGREGATE)
 HOST_LOST = RecoverJob(
@@ -286,6 +289,25 @@ def test_ended_job_takes_no_more_commands():
     ):
         ended.when(command).then_rejected("job_ended")
     ended.when(HOST_LOST).then()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        JobFailed(job_id=JOB, generation=1, why="restart_budget", detail="", at_ms=9),
+        JobStopped(job_id=JOB, generation=1, at_ms=9),
+    ],
+)
+def test_job_that_failed_or_was_stopped_is_restarted_by_a_person(end):
+    """Past what its hosts were told to forget, without them, and with its budget whole again."""
+    before = JOBS.given(*RUNNING, begun(2, "recovery", 5), replace(end, generation=2))
+    for command in (PauseJob, SaveCheckpoint, ResumeJob):
+        before.when(command(job_id=JOB, at_ms=10)).then_rejected("job_ended")
+    (again,) = before.when(RestartJob(job_id=JOB, from_step=4, at_ms=10)).decision.events
+    assert again == begun(4, "restart", 10, from_step=4)
+    after = before.given(again).state
+    assert (after.phase, after.placement, after.recoveries) == (Phase.RECOVERING, None, ())
+    assert next_actions(after) == (Place(generation=4, lost_hosts=()),)
 
 
 def test_checkpoint_now_needs_a_running_job():

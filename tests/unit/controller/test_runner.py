@@ -16,6 +16,7 @@ from everstep.controller.runner import Runner
 from everstep.controller.state import Job, Phase
 from everstep.core.decision import Rejected
 from everstep.core.errors import Unavailable
+from everstep.core.placement import Layout
 from everstep.core.system import RandomIds, SystemClock
 from everstep.eventstore.memory import MemoryStore
 from everstep.service.handler import Handler
@@ -68,6 +69,18 @@ class FakeFleet:
                     return Placed(placement=None, replacements=(), missing=1)
                 self.hosts[index] = self.spares.pop(0)
         return Placed(placement=placement(*self.hosts), replacements=(), missing=0)
+
+    async def replaceable(self, job_id: str, hosts: Sequence[str]) -> tuple[str, ...]:
+        await asyncio.sleep(0)
+        self.calls.append(f"ask for spares {self.hosts}")
+        self._maybe_away()
+        return tuple(hosts)[: len(self.spares)]
+
+    async def placeable(self, job_id: str, layouts: Sequence[Layout]) -> bool:
+        await asyncio.sleep(0)
+        self.calls.append(f"ask for room {self.hosts}")
+        self._maybe_away()
+        return bool(layouts) and bool(self.spares)
 
     async def plan(
         self, job: Job, holdings: Sequence[HostHoldings], from_step: int

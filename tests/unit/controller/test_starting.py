@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from everstep.controller.starting import (
@@ -28,11 +29,12 @@ HOSTS = tuple(
     )
     for host_id, ranks, peer in (("a", (0, 1), "b"), ("b", (2, 3), "c"), ("c", (4, 5), "a"))
 )
+SPEC = json.dumps({"name": "j", "entry": "a:b", "layout": {"dp_shard": 6}, "steps": 10})
 PLACEMENT = Placement(layout=Layout(dp_shard=6), hosts=HOSTS)
 JOB = Job(
     job_id="job",
     generation=3,
-    spec_json="{}",
+    spec_json=SPEC,
     placement=PLACEMENT,
     restore_step=7,
     rendezvous_address="a.net",
@@ -83,7 +85,7 @@ def test_start_says_where_a_host_stands():
     assert commands["b"] == StartRanks(
         job_id="job",
         generation=3,
-        spec_json="{}",
+        spec_json=SPEC,
         rendezvous_address="a.net",
         rendezvous_port=20_000,
         restore_step=7,

@@ -17,7 +17,7 @@ GOOD = {
 }
 FIELDS = (
     "name, entry, argv, args, layout, steps, seed, deterministic, data, checkpoint, recovery, "
-    "env, cwd"
+    "numerics, corruption, env, cwd"
 )
 
 
@@ -54,7 +54,14 @@ def test_good_spec_is_the_same_from_yaml_and_from_json():
         ({"argv": "--fast"}, 'argv: expected a list, each item text, got "--fast"'),
         ({"args": ["a"]}, "args: expected a mapping of names to values, got a list"),
         ({"env": {"FLAG": 1}}, "env.FLAG: expected text, got 1 (put it in quotes)"),
-        ({"recovery": {"no_spare": "fail"}}, "recovery.no_spare: expected 'wait', got \"fail\""),
+        (
+            {"recovery": {"no_spare": "fail"}},
+            'recovery.no_spare: expected wait or elastic, got "fail"',
+        ),
+        (
+            {"recovery": {"dp_min": 3}},
+            "recovery.dp_min: expected at most the layout's 2 data-parallel groups, got 3",
+        ),
         (
             {"entry": "models pretrain"},
             "entry: expected module:function or a path that ends in .py, got 'models pretrain'",
@@ -65,6 +72,29 @@ def test_good_spec_is_the_same_from_yaml_and_from_json():
                 "data.global_batch: expected a multiple of 2 (micro_batch 1 x 2 data-parallel "
                 "groups, dp_replicate 1 x dp_shard 2), got 3: every group must get the same whole "
                 "number of micro-batches"
+            ),
+        ),
+        (
+            {"checkpoint": {"interval": "sometimes"}},
+            'checkpoint.interval: expected steps or auto, got "sometimes"',
+        ),
+        (
+            {"checkpoint": {"failures": {"chip_mtbf_hours": 0}}},
+            "checkpoint.failures.chip_mtbf_hours: expected a number above 0, got 0",
+        ),
+        (
+            {"checkpoint": {"failures": {"memory_lost_share": 2}}},
+            "checkpoint.failures.memory_lost_share: expected a number from 0 to 1, got 2",
+        ),
+        (
+            {"checkpoint": {"overlap": "maybe"}},
+            'checkpoint.overlap: expected true or false, got "maybe"',
+        ),
+        (
+            {"checkpoint": {"object_every_steps": 10**12}},
+            (
+                "checkpoint.object_every_steps: expected a whole number from 0 to 1000000000, got "
+                "1000000000000"
             ),
         ),
         ({"name": "n" * 101}, f'name: expected text of 1 to 100 characters, got "{"n" * 59}...'),

@@ -8,6 +8,9 @@ from everstep.core import waste
 from everstep.core.waste import (
     Tier,
     asynchronous_waste,
+    best_tier_interval,
+    cadence_waste,
+    costs_less,
     daly_interval,
     effective_stall,
     exact_interval,
@@ -19,6 +22,8 @@ from everstep.core.waste import (
     lambert_w0,
     optimal_interval,
     pair_loss_probability,
+    posterior_mtbf,
+    posterior_share,
     shortest_interval,
     tier_interval,
     tiered_waste,
@@ -289,3 +294,55 @@ def test_fleet_goodput_counts_idle_spares_and_slow_steps():
 def test_waste_names_of_the_source_document_are_there():
     """Their order of arguments is the document's, so that its tests run as they stand."""
     assert waste.expected_waste(interval_s=331, stall_s=5, mtbf_s=MTBF_S, restart_s=120) < 0.0412
+
+
+@pytest.mark.parametrize(
+    ("failures_per_s", "stall_s", "interval_s"),
+    [(0.98 / MTBF_S, 1, 150), (0.02 / MTBF_S, 2, 1_482), (0.95 / MTBF_S, 0.2, 68)],
+)
+def test_best_tier_interval_is_the_published_one(failures_per_s, stall_s, interval_s):
+    """To a second or two: the higher order takes two thirds of the stall off."""
+    assert best_tier_interval(failures_per_s, stall_s) == pytest.approx(interval_s, abs=1.5)
+
+
+@given(stalls, mtbfs, factors)
+def test_best_tier_interval_is_near_the_minimum_and_never_above_the_failures(
+    stall_s, mtbf_s, factor
+):
+    """The first order has its minimum within a few per cent of it, and is flat there."""
+    best_s = best_tier_interval(1 / mtbf_s, stall_s)
+    assert 0 < best_s <= mtbf_s
+    if stall_s < mtbf_s / 50 and factor > 1.5:
+        least = cadence_waste(best_s, stall_s, 1 / mtbf_s)
+        for other in (factor, 1 / factor):
+            assert cadence_waste(best_s * other, stall_s, 1 / mtbf_s) > least
+
+
+def test_tier_that_no_failure_needs_is_never_saved_to():
+    """And a tier that failures need costs everything when it is not."""
+    assert best_tier_interval(0, 1) == math.inf
+    assert cadence_waste(math.inf, 1, 0) == 0
+    assert cadence_waste(math.inf, 1, 1e-6) == math.inf
+    assert cadence_waste(100, 1, 0) == 0.01
+
+
+def test_save_costs_less_than_a_share_of_the_work_it_follows():
+    """Less, not as much: the limit belongs to the longer interval."""
+    assert costs_less(0.0099, 1.0, 0.01)
+    assert not costs_less(0.01, 1.0, 0.01)
+
+
+def test_posterior_mtbf_goes_from_the_belief_to_what_was_seen():
+    """As many failures of one's own as the belief weighs meet in the middle of the rates."""
+    assert posterior_mtbf(1_000, 2, 0, 0) == 1_000
+    assert posterior_mtbf(1_000, 2, 2, 200) == pytest.approx(550)
+    assert posterior_mtbf(1_000, 2, 1_000_000, 1e8) == pytest.approx(100, rel=1e-4)
+    assert posterior_mtbf(1_000, 2, 0, 8_000) == 5_000
+
+
+@given(st.floats(0, 1), st.floats(0.1, 100), st.integers(0, 1_000), st.integers(0, 1_000))
+def test_posterior_share_is_a_share(prior, count, hits, misses):
+    """Between the belief and what was seen."""
+    got = posterior_share(prior, count, hits, hits + misses)
+    seen = hits / (hits + misses) if hits + misses else prior
+    assert min(prior, seen) - 1e-9 <= got <= max(prior, seen) + 1e-9

@@ -112,3 +112,33 @@ def test_impossible_moves_are_refused():
         DataState().at_position(-1)
     with pytest.raises(InvalidInput):
         DataState().skipping(5, 4)
+
+
+sizes_of_batches = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), min_size=1, max_size=5)
+
+
+@given(spans=sizes_of_batches)
+def test_stream_has_no_gap_where_the_batch_changes_its_size(spans):
+    """Each sample once, in the order that batches of one size would have had."""
+    sizes: list[tuple[int, int]] = []
+    position = 0
+    for length, micro_batches in spans:
+        sizes.append((position, 2 * micro_batches))
+        position += length
+    seen: list[int] = []
+    for (begin, samples), (length, _) in zip(sizes, spans, strict=True):
+        plan = BatchPlan(
+            seed=3, samples=1000, global_batch=samples, micro_batch=2, sizes=tuple(sizes)
+        )
+        for at in range(begin, begin + length):
+            seen += [sample for micro in plan.batch(at) for sample in micro]
+    assert seen == [PLAN.sample_at(place) for place in range(len(seen))]
+
+
+def test_batch_of_another_size_than_it_had_is_refused():
+    """A rank that is told the wrong size trains on nothing."""
+    plan = BatchPlan(seed=3, samples=99, global_batch=4, micro_batch=2, sizes=((0, 8), (5, 4)))
+    assert plan.first_of(5) == 40
+    assert plan.first_of(7) == 48
+    with pytest.raises(InvalidInput, match="position 4 is one of 8 samples"):
+        plan.batch(4)

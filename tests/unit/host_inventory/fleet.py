@@ -24,6 +24,7 @@ def join(
     address: str = "",
     epoch: str = "e1",
     at_ms: int = 1,
+    probes: bool = False,
     heard_ms: int = 0,
 ) -> JoinHost:
     """Return a join; the address follows from the id unless told."""
@@ -36,6 +37,7 @@ def join(
         peer_port=7000,
         agent_epoch=epoch,
         at_ms=at_ms,
+        probes=probes,
         heard_ms=heard_ms,
     )
 
@@ -51,6 +53,7 @@ def joined(command: JoinHost) -> HostJoined:
         peer_port=command.peer_port,
         agent_epoch=command.agent_epoch,
         at_ms=command.at_ms,
+        probes=command.probes,
     )
 
 

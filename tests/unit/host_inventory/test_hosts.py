@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.host_inventory.fleet import FLEET_SPEC, after, fleet_of, join, joined, place
 
@@ -20,7 +22,15 @@ from everstep.host_inventory.events import (
 from everstep.host_inventory.state import ErrorCount, HostState
 
 CORDON = CordonHost(host_id="h1", reason="probe", incident_id="i1", at_ms=20)
-CORDONED = HostCordoned(host_id="h1", reason="probe", incident_id="i1", at_ms=20)
+CORDONED = HostCordoned(
+    host_id="h1",
+    reason="probe",
+    incident_id="i1",
+    at_ms=20,
+    fault="unsound",
+    relapses=1,
+    held_ms=600_000,
+)
 ONE = FLEET_SPEC.given(joined(join("h1")))
 SERVING = after(ONE, place())
 
@@ -110,7 +120,8 @@ def test_incident_redelivered_after_uncordon_does_not_cordon_again():
     late = CordonHost(host_id="h1", reason="probe", incident_id="", at_ms=29)
     given.when(late).then()
     new = CordonHost(host_id="h1", reason="probe", incident_id="i2", at_ms=31)
-    given.when(new).then(HostCordoned(host_id="h1", reason="probe", incident_id="i2", at_ms=31))
+    again = replace(CORDONED, incident_id="i2", at_ms=31, relapses=2, held_ms=1_200_000)
+    given.when(new).then(again)
 
 
 def test_uncordon_frees_the_host_once():

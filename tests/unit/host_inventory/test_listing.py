@@ -24,4 +24,7 @@ async def test_hosts_that_may_work_are_listed():
     await keeper.apply(place())
     await keeper.apply(CordonHost(host_id="sick", reason="x", incident_id="", at_ms=2))
     await keeper.apply(LeaveHost(host_id="left", at_ms=2))
-    assert list((await keeper.list_hosts(ListHosts())).hosts) == ["busy", "free"]
+    reply = await keeper.list_hosts(ListHosts())
+    assert list(reply.hosts) == ["busy", "free"]
+    assert [one.host_id for one in reply.addresses] == ["busy", "free"]
+    assert all(one.address and one.peer_port for one in reply.addresses)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
+from itertools import permutations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everstep.host_inventory.pairing import Seat, pair, penalty
@@ -93,6 +95,47 @@ def test_no_more_pairs_share_a_pod_than_the_largest_pod_forces(seats):
     pods = {s.host_id: s.pod for s in seats}
     forced = max([0, *(2 * n - len(seats) for n in Counter(pods.values()).values())])
     assert sum(pods[a] == pods[b] for a, b in peers.items()) == forced
+
+
+@cache
+def pairings(count: int) -> list[tuple[int, ...]]:
+    """Return every way in which hosts can keep each other's copies: pairs, and one ring if odd."""
+    mutual = count - (3 if count % 2 else 0)
+    return [
+        peers
+        for peers in permutations(range(count))
+        if all(peer != host for host, peer in enumerate(peers))
+        and sum(peers[peer] == host for host, peer in enumerate(peers)) == mutual
+    ]
+
+
+FEW_SEATS = st.lists(
+    st.builds(
+        Seat,
+        host_id=st.uuids().map(str),
+        pod=st.sampled_from("abc"),
+        power=st.sampled_from(["", "x", "y"]),
+        stages=st.integers(1, 7),
+        pipelines=st.integers(1, 7),
+    ),
+    min_size=2,
+    max_size=7,
+    unique_by=lambda seat: seat.host_id,
+)
+
+
+@settings(max_examples=200)
+@given(FEW_SEATS)
+def test_no_other_pairing_of_few_hosts_shares_less(seats):
+    """Of 2 to 7 hosts in up to 3 pods, against every pairing there is."""
+    peers = pair(seats)
+    by_id = {s.host_id: s for s in seats}
+    shared = sum(penalty(by_id[host], by_id[peer]) for host, peer in peers.items())
+    least = min(
+        sum(penalty(seats[host], seats[peer]) for host, peer in enumerate(way))
+        for way in pairings(len(seats))
+    )
+    assert shared == least
 
 
 @given(SEATS, st.randoms(use_true_random=False))

@@ -10,13 +10,17 @@ from tests.unit.host_inventory.fleet import join
 
 from everstep.core.decision import Accepted
 from everstep.core.placement import Layout
+from everstep.core.probes import PAIR, Depth, ProbeReport, ProbeResult, Verdict
 from everstep.host_inventory.codec import EVENTS
 from everstep.host_inventory.commands import (
     CordonHost,
     CountErrors,
     LeaveHost,
+    MaintainHost,
     PlaceJob,
+    RecordProbes,
     ReleaseJob,
+    ReturnHost,
     UncordonHost,
 )
 from everstep.host_inventory.decider import decide
@@ -48,6 +52,20 @@ def place(job_id: str, generation: int, lost: list[str], at_ms: int) -> PlaceJob
     )
 
 
+RESULTS = st.builds(
+    ProbeResult,
+    name=st.sampled_from(["memory", PAIR]),
+    where=st.sampled_from(["", "h1", "h2"]),
+    verdict=st.sampled_from(Verdict),
+)
+REPORTS = st.builds(
+    ProbeReport,
+    examination_id=st.sampled_from(["x1", "x2", "x3"]),
+    depth=st.sampled_from(Depth),
+    at_ms=TIMES,
+    duration_ms=st.just(1),
+    probes=st.lists(RESULTS, max_size=2).map(tuple),
+)
 PLACES = st.builds(place, JOBS, st.integers(1, 5), st.lists(HOSTS, max_size=2), TIMES)
 COMMANDS = st.one_of(
     st.builds(
@@ -59,6 +77,7 @@ COMMANDS = st.one_of(
         address=st.sampled_from(["10.0.0.1", "10.0.0.2"]),
         epoch=st.sampled_from(["e1", "e2"]),
         at_ms=TIMES,
+        probes=st.booleans(),
         heard_ms=TIMES,
     ),
     st.builds(LeaveHost, host_id=HOSTS, at_ms=TIMES),
@@ -69,7 +88,22 @@ COMMANDS = st.one_of(
         incident_id=st.sampled_from(["", "i1", "i2"]),
         at_ms=TIMES,
     ),
-    st.builds(UncordonHost, host_id=HOSTS, at_ms=TIMES),
+    st.builds(UncordonHost, host_id=HOSTS, at_ms=TIMES, now=st.booleans()),
+    st.builds(
+        MaintainHost,
+        host_id=HOSTS,
+        reason=st.sampled_from(["firmware", "fan"]),
+        until_ms=st.sampled_from([0, 30_000]),
+        at_ms=TIMES,
+    ),
+    st.builds(ReturnHost, host_id=HOSTS, at_ms=st.integers(0, 2_000_000)),
+    st.builds(
+        RecordProbes,
+        host_id=HOSTS,
+        agent_epoch=st.sampled_from(["e1", "e2"]),
+        report=REPORTS,
+        at_ms=TIMES,
+    ),
     st.builds(
         CountErrors,
         host_id=HOSTS,
@@ -143,6 +177,20 @@ def test_every_placement_is_whole_on_able_hosts(commands):
                 assert len(seat.ranks) == tp * len(groups)
                 expected = ids - {seat.host_id}
                 assert seat.replica_host_id in (expected or {""})
+
+
+@settings(max_examples=300)
+@given(st.lists(COMMANDS, max_size=30))
+def test_no_host_is_placed_that_was_not_free_for_work(commands):
+    """Who is new in a placement was a spare: neither probing nor cordoned, and in no other job."""
+    before = Fleet()
+    for _, events, fleet in run(commands):
+        for event in (event for event in events if isinstance(event, JobPlaced)):
+            for host_id in event.placement.host_ids:
+                host = before.hosts[host_id]
+                assert host.state is HostState.SPARE or host.job_id == event.job_id
+                assert host.awaits is None
+        before = fleet
 
 
 @settings(max_examples=100)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.host_inventory.fleet import (
     FLEET_SPEC,
     after,
@@ -16,7 +18,7 @@ from tests.unit.host_inventory.test_placing import reply_to
 
 from everstep.core.placement import Layout
 from everstep.host_inventory.commands import CordonHost, UncordonHost
-from everstep.host_inventory.events import HostCordoned
+from everstep.host_inventory.events import HostCordoned, JobPlaced
 from everstep.host_inventory.state import HostState
 
 DEMO = Layout(pp=2, dp_shard=2, tp=2)
@@ -24,7 +26,7 @@ FIVE = FLEET_SPEC.given(*hosts({"a": ["a1", "a2", "a3"], "b": ["b1", "b2"]}))
 RUNNING = after(FIVE, place(layout=DEMO))  # a1 0-1, b1 2-3, a2 4-5, b2 6-7; spare a3
 
 
-def cordoned(host_id: str, generation: int = 2) -> HostCordoned:
+def cordoned(host_id: str, generation: int = 2, relapses: int = 1) -> HostCordoned:
     """Return the cordon that a loss leads to."""
     return HostCordoned(
         host_id=host_id,
@@ -33,6 +35,10 @@ def cordoned(host_id: str, generation: int = 2) -> HostCordoned:
         at_ms=10,
         job_id="job",
         generation=generation,
+        fault="lost",
+        relapses=relapses,
+        held_ms=600_000 * relapses,
+        returns=True,
     )
 
 
@@ -147,7 +153,7 @@ def test_host_lost_again_in_the_next_generation_is_cordoned_again():
     command = place(generation=2, layout=DEMO, lost=["a1", "b1"])
     given = after(RUNNING, command, UncordonHost(host_id="b1", at_ms=60), command)
     events = given.when(place(generation=3, layout=DEMO, lost=["b1"])).decision.events
-    assert events == (cordoned("b1", generation=3),)
+    assert events == (cordoned("b1", generation=3, relapses=2),)
 
 
 def test_cordoned_host_gets_no_rank_in_the_next_generation():
@@ -184,3 +190,49 @@ def test_host_of_another_job_is_no_spare():
     given = FLEET_SPEC.given(*hosts({"a": ["a1", "a2"]}))
     given = after(given, place(job_id="job"), place(job_id="other"))
     given.when(place(generation=2, lost=["a1"])).then(cordoned("a1"))
+
+
+PODS = st.lists(st.sampled_from("abc"), min_size=3, max_size=8)
+
+
+@settings(max_examples=150)
+@given(pods=PODS, spares=st.lists(st.sampled_from("abc"), max_size=3), data=st.data())
+def test_replacement_moves_only_the_copies_of_what_was_lost(pods, spares, data):
+    """Who lost neither its host nor the keeper of its copies keeps both, whoever else was lost."""
+    running, old = run_on(pods, spares)
+    ids = sorted(replicas_of(old))
+    lost = data.draw(st.lists(st.sampled_from(ids), min_size=1, max_size=2, unique=True))
+    events = running.when(place(generation=2, layout=old.layout, lost=lost)).decision.events
+    if not isinstance(events[-1], JobPlaced):
+        assert len(spares) < len(lost)
+        return
+    new = events[-1].placement
+    heirs = dict(zip(ranks_of(old), ranks_of(new), strict=True))  # seats keep their order
+    before, after_loss = replicas_of(old), replicas_of(new)
+    assert after_loss == {heirs[host]: heirs[peer] for host, peer in before.items()}
+    assert {host for host, heir in heirs.items() if host != heir} == set(lost)
+
+
+@settings(max_examples=150)
+@given(pods=PODS, spares=st.lists(st.sampled_from("abc"), min_size=1, max_size=4), data=st.data())
+def test_heir_shares_no_pod_with_its_copies_if_a_spare_allows_it(pods, spares, data):
+    """First the pod of the seat, then any pod but the one in which the copies are."""
+    running, old = run_on(pods, spares)
+    lost = data.draw(st.sampled_from(sorted(replicas_of(old))))
+    event = placed(running, place(generation=2, layout=old.layout, lost=[lost]))
+    (heir,) = event.replacements
+    known = fleet_of(running).hosts
+    copies = known[replicas_of(old)[lost]].pod
+
+    def wish(pod: str) -> tuple[bool, bool]:
+        return (pod != known[lost].pod, pod == copies)
+
+    assert wish(known[heir].pod) == min(wish(pod) for pod in spares)
+
+
+def run_on(pods, spares):
+    """Place a job on one host of each of ``pods``, before any spare is there."""
+    joins = [joined(join(f"h{i}", pod=pod)) for i, pod in enumerate(pods)]
+    begun = after(FLEET_SPEC.given(*joins), place(layout=Layout(dp_shard=len(pods), tp=2)))
+    more = [joined(join(f"s{i}", pod=pod)) for i, pod in enumerate(spares)]
+    return begun.given(*more), fleet_of(begun).jobs["job"].placement

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.host_inventory.fleet import FLEET_SPEC, after, hosts, place, placed, ranks_of
+from tests.unit.host_inventory.fleet import (
+    FLEET_SPEC,
+    after,
+    fleet_of,
+    hosts,
+    place,
+    placed,
+    ranks_of,
+)
 from tests.unit.host_inventory.test_placing import reply_to
 
 from everstep.core.placement import Layout
 from everstep.host_inventory.commands import PlaceJob
 from everstep.host_inventory.events import HostCordoned, JobPlaced
+from everstep.host_inventory.policy import replaceable
 
 DEMO = Layout(pp=2, dp_shard=2, tp=2)
 FOUR = FLEET_SPEC.given(*hosts({"a": ["a1", "a2"], "b": ["b1", "b2"]}))
@@ -24,8 +33,18 @@ def without(*unsound: str, lost: tuple[str, ...] = ()) -> PlaceJob:
 
 def cordoned(host_id: str, reason: str) -> HostCordoned:
     """Return the cordon of a host that gives way."""
+    lost = reason == "host_lost"
     return HostCordoned(
-        host_id=host_id, reason=reason, incident_id="i1", at_ms=10, job_id="job", generation=2
+        host_id=host_id,
+        reason=reason,
+        incident_id="i1",
+        at_ms=10,
+        job_id="job",
+        generation=2,
+        fault={"host_lost": "lost", "drained": "slow"}.get(reason, "unsound"),
+        relapses=1,
+        held_ms=600_000,
+        returns=lost,
     )
 
 
@@ -75,3 +94,25 @@ def test_dead_host_without_a_spare_waits_and_cordons_no_unsound_one():
     joined = waiting.given(*hosts({"b": ["b3"]}))
     event = placed(joined, without("a1"))
     assert set(ranks_of(event.placement)) == {"a1", "a2", "b2", "b3"}
+
+
+def test_hosts_that_spares_could_replace_are_named_all_at_once():
+    """As many as there are spares for, and nobody moves yet."""
+    assert replaceable("job", ("a1", "b1"), fleet_of(FULL)) == ()
+    assert replaceable("job", ("a1", "b1"), fleet_of(ONE_SPARE)) == ("a1",)
+    two = ONE_SPARE.given(*hosts({"b": ["b3"]}))
+    assert replaceable("job", ("b1", "a1"), fleet_of(two)) == ("a1", "b1")
+
+
+def test_nobody_is_replaceable_who_serves_another_job_or_none():
+    """The question is about this job's seats."""
+    assert replaceable("job", ("a3", "zz"), fleet_of(ONE_SPARE)) == ()
+    assert replaceable("other", ("a1",), fleet_of(ONE_SPARE)) == ()
+
+
+def test_host_that_is_drained_is_cordoned_as_that():
+    """A person who finds it cordoned sees that it was meant."""
+    moving = replace(without("a1"), reason="drained")
+    cordon, event = ONE_SPARE.when(moving).decision.events
+    assert cordon == cordoned("a1", "drained")
+    assert event.replacements == ("a3",)

@@ -35,7 +35,9 @@ def test_every_command_of_the_contract_is_served():
     """Commands are those messages that are neither events nor replies, nor questions."""
     names = set(hosts_pb2.DESCRIPTOR.message_types_by_name)
     published = {kind.__name__ for kind in EVENTS.types.values()}
-    others = {"PlaceJobReply", "ListHosts", "ListHostsReply"}
+    questions = {"ListHosts", "ListHostsReply", "CanReplace", "CanReplaceReply"}
+    questions |= {"CanPlace", "CanPlaceReply"}
+    others = {"PlaceJobReply", "HostAddress", *questions}
     assert names - published - others == {kind.__name__ for kind in COMMANDS.values()}
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from everstep.core.errors import CorruptData
-from everstep.memory.control import NO_STEP, Control
+from everstep.memory.control import NO_STEP, Control, Phase
 from everstep.memory.layout import (
     control_path,
     rank_dir,
@@ -13,6 +13,7 @@ from everstep.memory.layout import (
     slot_path,
     write_fence,
 )
+from everstep.wire.v1.agents_pb2 import RankPhase
 
 
 def test_control_is_shared_by_two_openers(tmp_path):
@@ -36,6 +37,25 @@ def test_control_is_shared_by_two_openers(tmp_path):
     )
     rank.close()
     agent.close()
+
+
+def test_phase_is_told_until_the_next_start(tmp_path):
+    """The agent sees where the rank is, and a new generation begins at the beginning."""
+    path = control_path(rank_dir(tmp_path, "job-1", 0))
+    rank, agent = Control(path), Control(path)
+    assert agent.phase is Phase.STARTING
+    for phase in Phase:
+        rank.phase = phase
+        assert agent.phase is phase
+    agent.reset(replication_off=False)
+    assert rank.phase is Phase.STARTING
+    rank.close()
+    agent.close()
+
+
+def test_phases_are_numbered_as_on_the_wire():
+    """Two lists of one thing."""
+    assert {f"PHASE_{one.name}": one.value for one in Phase} == dict(RankPhase.items())
 
 
 def test_control_of_foreign_content_is_refused(tmp_path):

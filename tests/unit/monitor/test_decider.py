@@ -269,11 +269,16 @@ def test_steps_are_lost_by_one_of_two_incidents():
     given.when(command).then(progressed, recovered("i1", 950, 1), recovered("i2", 950, 2))
 
 
-def test_watch_that_is_over_takes_nothing():
-    """After the job's end nothing can go wrong with it."""
-    given = WATCH.given(*up(1), marked(1, Mark.ENDED, cause="succeeded"))
+def test_watch_that_is_over_takes_nothing_until_its_job_is_restarted():
+    """After the job's end nothing can go wrong with it; a person may begin it again."""
+    given = WATCH.given(*up(1), marked(1, Mark.ENDED, cause="failed"))
     given.when(OpenIncident(**OPEN)).then()
-    given.when(MarkJob(job_id="j", generation=2, mark=Mark.BEGUN)).then()
+    given.when(MarkJob(job_id="j", generation=1, mark=Mark.BEGUN)).then()
+    given.when(MarkJob(job_id="j", generation=2, mark=Mark.RUNNING)).then()
+    again = marked(3, Mark.BEGUN, cause="restart")
+    given.when(MarkJob(job_id="j", generation=3, mark=Mark.BEGUN, cause="restart")).then(again)
+    (opened,) = given.given(again).when(OpenIncident(**{**OPEN, "generation": 3})).decision.events
+    assert opened.generation == 3
 
 
 def test_idle_host_has_one_open_incident_until_it_returns():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from everstep.core.record import changed
 from everstep.monitor.detectors.root_cause import (
     Echo,
@@ -232,6 +234,19 @@ def test_bad_entry_point_fails_at_once():
     assert (verdict.kind, verdict.action) == ("bad_entry_point", Action.FAIL)
 
 
+@pytest.mark.parametrize(
+    ("step", "action", "hosts"), [(0, Action.FAIL, ()), (40, Action.REPLACE, ("h0",))]
+)
+def test_host_too_small_fails_a_launch_and_is_replaced_later(step, action, hosts):
+    """A job that never fitted its hosts is told so; one that did is not ended by a smaller host."""
+    small = ended(0, ExitClass.HOST_TOO_SMALL, error="100 GB in all, where df allows 60", step=step)
+    echo = ended(1, ExitClass.USER_ERROR, error="whatever follows from it")
+    verdict = judge(NOW, replace(QUIET, ended=(echo, small)), LIMITS).verdict
+    assert verdict is not None
+    assert (verdict.kind, verdict.action, verdict.hosts) == ("host_too_small", action, hosts)
+    assert "100 GB in all" in verdict.reason
+
+
 def test_echoes_alone_restart_in_place_after_patience():
     """If every host answers and no rank ended, nobody is to blame."""
     evidence = replace(
@@ -302,6 +317,9 @@ def test_ranks_that_no_agent_sees_any_more_restart_the_run():
     assert judge(NOW, steps_on, LIMITS) == Judgement()
     coming_up = replace(evidence, progressed=False, placed_ms=NOW - 5_000)
     assert judge(NOW, coming_up, LIMITS) == Judgement()
+    waiting = replace(evidence, progressed=False, placed_ms=NOW - 900_000, planned=False)
+    assert judge(NOW, waiting, LIMITS) == Judgement()
+    assert judge(NOW, replace(waiting, planned=True), LIMITS).verdict is not None
 
 
 def test_blind_monitor_judges_nobody():

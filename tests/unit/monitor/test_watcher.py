@@ -7,13 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.monitor.hang_looks import waiting
 
 from everstep.core.errors import Unavailable
 from everstep.core.ports import StoredEvent
+from everstep.core.spec import LayoutSpec
 from everstep.core.system import RandomIds
 from everstep.eventstore.memory import MemoryStore
 from everstep.monitor.codec import AGGREGATE, CODEC
 from everstep.monitor.commands import MarkJob, ObserveExit
+from everstep.monitor.detectors.hang_stacks import State
+from everstep.monitor.detectors.hang_verdict import Look
+from everstep.monitor.detectors.links import LinkCheck, LinkLook
 from everstep.monitor.detectors.root_cause import Probe
 from everstep.monitor.events import (
     ExitClass,
@@ -23,7 +28,9 @@ from everstep.monitor.events import (
     StrayFound,
     WatchedHost,
 )
+from everstep.monitor.lookout import Asking
 from everstep.monitor.policy import Limits
+from everstep.monitor.state import Watch
 from everstep.monitor.watcher import Watcher
 from everstep.service.handler import Handler
 
@@ -53,8 +60,19 @@ class Stage:
         self.store = store or Store(clock=self)
         handler = Handler(AGGREGATE, self.store, RandomIds())
         self.watcher = Watcher(
-            handler, self.probe, lambda: self.connected, self, RandomIds(), Limits()
+            handler,
+            self.probe,
+            self.look,
+            lambda: self.connected,
+            self,
+            RandomIds(),
+            Limits(),
+            Asking(try_links=self.try_links),
         )
+        self.stopped: set[int] = set()
+        self.cut: set[str] = set()
+        self.apart = False
+        self.tried = 0
 
     def now_ms(self) -> int:
         return self.at_ms
@@ -66,6 +84,32 @@ class Stage:
         if host_id in self.mute:
             return Probe.NO_ANSWER
         return Probe.NO_RESPONDERS if host_id in self.dead else Probe.ANSWERED
+
+    async def look(self, watch: Watch) -> Look:
+        """All ranks wait for the others, but for those that are stopped."""
+        ranks = [rank for host in watch.hosts for rank in host.ranks]
+        looks = [
+            waiting(rank, state=State.STOPPED if rank in self.stopped else State.SLEEPING)
+            for rank in ranks
+        ]
+        return Look.of(self.at_ms, looks, LayoutSpec(dp_shard=len(ranks)))
+
+    async def try_links(self, watch: Watch) -> LinkLook:
+        """All hosts reach one another, but for those that are cut; or nobody anybody."""
+        self.tried += 1
+        cut = self.cut
+        hosts = tuple(host.host_id for host in watch.hosts)
+        checks = tuple(
+            LinkCheck(
+                source=one,
+                target=other,
+                reached=not self.apart and (one in cut) == (other in cut),
+            )
+            for one in hosts
+            for other in hosts
+            if one != other
+        )
+        return LinkLook(at_ms=self.at_ms, hosts=hosts, checks=checks)
 
     async def tick(self, passed_ms: int) -> None:
         """Let time pass in small steps, hosts that live speaking all along."""

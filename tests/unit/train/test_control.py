@@ -5,6 +5,7 @@ import math
 import pytest
 
 from everstep.core.errors import InvalidInput
+from everstep.core.schedule import Schedule
 from everstep.train.control import Agreement, Vote, tally
 
 
@@ -30,6 +31,7 @@ def test_votes_add_up_to_norm_mean_loss_and_tokens():
         stop=False,
         replicated=True,
         durable_free=True,
+        schedule=Schedule(memory_every_steps=0),
     )
 
 
@@ -77,3 +79,11 @@ def test_ranks_at_different_steps_do_not_agree_on_anything():
     """One has called step() more often than the others."""
     with pytest.raises(InvalidInput, match="this rank has completed 7 steps, all together 15"):
         agreed(Vote(step=7), Vote(step=8))
+
+
+@pytest.mark.parametrize("speaker", [0, 1, 2])
+def test_schedule_that_one_rank_says_holds_for_all(speaker):
+    """The others say nothing, so whatever they have heard makes no difference."""
+    schedule = Schedule(version=7, memory_every_steps=2, object_every_steps=900)
+    votes = [Vote(schedule=schedule if rank == speaker else None) for rank in range(3)]
+    assert agreed(*votes).schedule == schedule

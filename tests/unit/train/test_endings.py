@@ -6,6 +6,7 @@ import torch.distributed as dist
 from everstep.agent.exits import ExitClass
 from everstep.train.endings import (
     BadEntryPointError,
+    HostTooSmallError,
     RestoreFailedError,
     RunStoppedError,
     StateMismatchError,
@@ -39,6 +40,7 @@ def throw(error: BaseException, cause: BaseException | None) -> None:
         (RestoreFailedError("x"), ExitClass.RESTORE_FAILED),
         (StateMismatchError("w was kept as float32[2]"), ExitClass.USER_ERROR),
         (BadEntryPointError("x"), ExitClass.BAD_ENTRY_POINT),
+        (HostTooSmallError("x"), ExitClass.HOST_TOO_SMALL),
         (dist.DistBackendError("NCCL communicator was aborted"), ExitClass.COLLECTIVE),
         (dist.DistNetworkError("The client socket has timed out"), ExitClass.COLLECTIVE),
         (dist.DistStoreError("wait timeout after 100ms"), ExitClass.COLLECTIVE),

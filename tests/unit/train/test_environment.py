@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from everstep.core.errors import InvalidInput
+from everstep.core.schedule import Schedule
 from everstep.train.environment import RankEnvironment, read_environment
 
 SPEC = {"name": "x", "entry": "m:f", "layout": {"dp_shard": 2}, "steps": 3}
@@ -59,3 +60,16 @@ def test_wrong_environment_is_refused(change, message):
     env = {key: value for key, value in {**FULL, **change}.items() if value is not None}
     with pytest.raises(InvalidInput, match=message):
         read_environment(env)
+
+
+def test_schedule_of_the_start_comes_before_that_of_the_spec():
+    """A new generation begins with the schedule that was in force, not with the job's first."""
+    told = '{"version": 3, "memory_every_steps": 2, "object_every_steps": 40}'
+    spec = read_environment(FULL).spec
+    assert spec is not None
+    at_first = read_environment(FULL).schedule_for(spec)
+    assert at_first == Schedule(memory_every_steps=1, object_every_steps=100)
+    changed = read_environment({**FULL, "EVERSTEP_SCHEDULE": told}).schedule_for(spec)
+    assert changed == Schedule(version=3, memory_every_steps=2, object_every_steps=40)
+    with pytest.raises(InvalidInput, match="EVERSTEP_SCHEDULE is no schedule"):
+        read_environment({**FULL, "EVERSTEP_SCHEDULE": '{"version": "x"}'})

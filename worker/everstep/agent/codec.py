@@ -6,12 +6,17 @@ from collections.abc import Iterable
 
 from everstep.agent.runs import Peer, RankRestore, Source, SourceKind, Start
 from everstep.agent.store import Held
+from everstep.core.corrections import Corrections
 from everstep.core.errors import InvalidInput
 from everstep.core.ids import is_valid_id
+from everstep.core.placement import Layout
+from everstep.core.schedule import Schedule
 from everstep.core.spec import parse_spec_json
+from everstep.wire.codec import from_wire
 from everstep.wire.v1.agents_pb2 import StartRanks
 from everstep.wire.v1.checkpoints_pb2 import RestoreSources
 from everstep.wire.v1.common_pb2 import HeldSnapshots
+from everstep.wire.v1.common_pb2 import Schedule as WireSchedule
 
 
 def decode_start(command: StartRanks, host_id: str) -> Start:
@@ -49,7 +54,25 @@ def decode_start(command: StartRanks, host_id: str) -> Start:
         else None,
         replicas=tuple(command.replicas),
         restores=decode_sources(command.sources, host_id),
+        layout=from_wire(layout, Layout),
+        old_layout=from_wire(command.sources.old_layout, Layout)
+        if command.sources.HasField("old_layout")
+        else None,
+        lost=tuple(command.sources.lost),
+        schedule=decode_schedule(command.schedule) if command.HasField("schedule") else None,
+        corrections=from_wire(command.corrections, Corrections),
     )
+
+
+def decode_schedule(schedule: WireSchedule) -> Schedule:
+    """Return a schedule. Raises InvalidInput."""
+    if schedule.memory_every_steps < 1 or schedule.object_every_steps < 0:
+        raise InvalidInput(
+            f"schedule {schedule.version}: expected memory_every_steps of at least 1 and "
+            f"object_every_steps of at least 0, got {schedule.memory_every_steps} and "
+            f"{schedule.object_every_steps}"
+        )
+    return from_wire(schedule, Schedule)
 
 
 def decode_sources(sources: RestoreSources, host_id: str) -> tuple[RankRestore, ...]:
@@ -86,10 +109,10 @@ def decode_sources(sources: RestoreSources, host_id: str) -> tuple[RankRestore, 
 
 def held_messages(held: Iterable[Held]) -> list[HeldSnapshots]:
     """Say what lies in memory, grouped: own snapshots before replicas, older steps before newer."""
-    groups: dict[tuple[bool, int, int], list[int]] = {}
+    groups: dict[tuple[bool, int, int], set[int]] = {}
     for one in held:
         key = (not one.own, one.step, one.preamble.generation)
-        groups.setdefault(key, []).append(one.rank)
+        groups.setdefault(key, set()).add(one.rank)
     return [
         HeldSnapshots(step=step, generation=generation, own=not copied, ranks=sorted(ranks))
         for (copied, step, generation), ranks in sorted(groups.items())

@@ -14,37 +14,66 @@ from typing import Final, TypeVar
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
-from everstep.agent.codec import decode_sources, decode_start, held_messages
+from everstep.agent.checksums import checksums_of
+from everstep.agent.codec import (
+    decode_schedule,
+    decode_sources,
+    decode_start,
+    held_messages,
+)
+from everstep.agent.counters import Counters
+from everstep.agent.examination import Examinations
 from everstep.agent.forks import ForkServer
+from everstep.agent.links import check_links
 from everstep.agent.membership import HostFacts, running_jobs
 from everstep.agent.ports import PortChooser
 from everstep.agent.restore import Restorer
 from everstep.agent.runs import Runs, Start
+from everstep.agent.stacks import StackLooks
 from everstep.agent.steps import StepMessages
 from everstep.agent.store import HostMemory
 from everstep.agent.supervisor import Supervisor
 from everstep.core.errors import InvalidInput
 from everstep.core.ids import is_valid_id
 from everstep.core.ports import Bus, Message, Subscription
+from everstep.core.system import Clock
 from everstep.service.commands import host_subject
 from everstep.wire.v1.agents_pb2 import (
+    CheckLinks,
+    CheckLinksReply,
     ProbeHost,
     ProbeHostReply,
+    RecomputeRanks,
     RestoreRanks,
     SaveRanks,
     SeekRanks,
+    SetSchedule,
     StartRanks,
     StopRanks,
     StopRanksReply,
+    TellChecksums,
+    TellChecksumsReply,
+    TellStacks,
+    TellStacksReply,
     TellSteps,
     TellStepsReply,
 )
 from everstep.wire.v1.common_pb2 import CommandReply, HeldSnapshots, Outcome
+from everstep.wire.v1.probes_pb2 import ExamineHost, ExamineHostReply
 
 log = logging.getLogger(__name__)
 
 Q = TypeVar("Q", bound=ProtoMessage)
-Answer = CommandReply | StopRanksReply | ProbeHostReply | TellStepsReply
+Answer = (
+    CommandReply
+    | StopRanksReply
+    | ProbeHostReply
+    | TellStepsReply
+    | TellStacksReply
+    | TellChecksumsReply
+    | CheckLinksReply
+    | ExamineHostReply
+)
 ACCEPTED: Final = Outcome(accepted=True)
 
 
@@ -62,7 +91,11 @@ class HostCommands:
         forks: ForkServer,
         ports: PortChooser,
         steps: StepMessages,
+        clock: Clock,
+        counters: Counters,
     ) -> None:
+        self._counters = counters
+        self._clock = clock
         self._facts = facts
         self._runs = runs
         self._supervisor = supervisor
@@ -71,6 +104,8 @@ class HostCommands:
         self._forks = forks
         self._ports = ports
         self._steps = steps
+        self._stacks = StackLooks()
+        self._examinations = Examinations(facts, forks, self._ranks_run)
 
     async def serve(self, bus: Bus) -> list[Subscription]:
         """Begin to answer; waits for the bus."""
@@ -78,10 +113,16 @@ class HostCommands:
             await self._serve(bus, "start", StartRanks, self.start, _refused),
             await self._serve(bus, "stop", StopRanks, self.stop, _stop_refused),
             await self._serve(bus, "save", SaveRanks, self.save, _refused),
+            await self._serve(bus, "recompute", RecomputeRanks, self.recompute, _refused),
+            await self._serve(bus, "schedule", SetSchedule, self.schedule, _refused),
             await self._serve(bus, "restore", RestoreRanks, self.restore, _refused),
             await self._serve(bus, "seek", SeekRanks, self.seek, _refused),
             await self._serve(bus, "probe", ProbeHost, self.probe, _probe_refused),
             await self._serve(bus, "steps", TellSteps, self.tell_steps, _steps_refused),
+            await self._serve(bus, "stacks", TellStacks, self.tell_stacks, _stacks_refused),
+            await self._serve(bus, "checksums", TellChecksums, self.tell_checksums, _sums_refused),
+            await self._serve(bus, "links", CheckLinks, self.check_links, _links_refused),
+            await self._serve(bus, "examine", ExamineHost, self.examine, _examine_refused),
         ]
 
     async def start(self, command: StartRanks) -> CommandReply:
@@ -99,6 +140,7 @@ class HostCommands:
             return refusal
         running = self._runs.get(start.job_id)
         if running is None or running.generation < start.generation:
+            self._examinations.give_way()
             self._memory.raise_fence(start.job_id, start.generation)
             seek = self._runs.files.take_seek(start.job_id, start.generation)
             self._supervisor.start(start, seek)
@@ -128,6 +170,7 @@ class HostCommands:
             held=self._held(job_id),
             rendezvous_port=self._ports.choose(),
             address=self._facts.address,
+            peer_port=self._facts.peer_port,
         )
 
     async def _stop(self, command: StopRanks) -> bool:
@@ -143,15 +186,32 @@ class HostCommands:
 
     async def save(self, command: SaveRanks) -> CommandReply:
         """Ask the ranks for a durable checkpoint."""
-        refusal = self._stale(command.job_id, command.generation)
+        return self._ask(command.job_id, command.generation, "save")
+
+    async def recompute(self, command: RecomputeRanks) -> CommandReply:
+        """Ask the ranks to make each other's gradients at the next step."""
+        return self._ask(command.job_id, command.generation, "recompute")
+
+    def _ask(self, job_id: str, generation: int, what: str) -> CommandReply:
+        refusal = self._stale(job_id, generation)
         if refusal is not None:
             return refusal
-        if not self._supervisor.ask(command.job_id, command.generation, "save"):
-            return _refused(
-                "not_running",
-                f"generation {command.generation} of job {command.job_id} does not run on "
-                f"{self._facts.host_id}",
-            )
+        if not self._supervisor.ask(job_id, generation, what):
+            return self._not_running(job_id, generation)
+        return CommandReply(outcome=ACCEPTED)
+
+    async def schedule(self, command: SetSchedule) -> CommandReply:
+        """Let the ranks snapshot by another schedule."""
+        job_id, generation = command.job_id, command.generation
+        refusal = self._stale(job_id, generation)
+        if refusal is not None:
+            return refusal
+        try:
+            schedule = decode_schedule(command.schedule)
+        except InvalidInput as error:
+            return _refused("invalid_command", str(error))
+        if not self._supervisor.reschedule(job_id, generation, schedule):
+            return self._not_running(job_id, generation)
         return CommandReply(outcome=ACCEPTED)
 
     async def restore(self, command: RestoreRanks) -> CommandReply:
@@ -166,8 +226,12 @@ class HostCommands:
                 "running", f"generation {running.generation} of job {job_id} writes these slots"
             )
         plans = decode_sources(command.sources, self._facts.host_id)
+        old = command.sources.HasField("old_layout")
         answers = await asyncio.gather(
-            *(self._restorer.restore(job_id, generation, command.step, plan) for plan in plans)
+            *(
+                self._restorer.restore(job_id, generation, command.step, plan, old=old)
+                for plan in plans
+            )
         )
         problems = [
             text for one in answers if one.kind == "restore_failed" for text in one.problems
@@ -189,6 +253,32 @@ class HostCommands:
         told = self._steps.told_after(command.job_id, command.after_step)
         return TellStepsReply(outcome=ACCEPTED, metrics=told)
 
+    async def tell_stacks(self, command: TellStacks) -> TellStacksReply:
+        """Say what each rank of a generation is doing; takes a third of a second, at most one."""
+        run = self._runs.get(command.job_id)
+        if run is None or run.generation != command.generation:
+            refusal = self._not_running(command.job_id, command.generation)
+            return TellStacksReply(outcome=refusal.outcome, host_id=self._facts.host_id)
+        looks = await self._stacks.look(run)
+        return TellStacksReply(outcome=ACCEPTED, host_id=self._facts.host_id, ranks=looks)
+
+    async def tell_checksums(self, command: TellChecksums) -> TellChecksumsReply:
+        """Say what ranks hold of a step that others must hold alike."""
+        ranks = await asyncio.to_thread(checksums_of, self._memory.root, command)
+        return TellChecksumsReply(outcome=ACCEPTED, host_id=self._facts.host_id, ranks=ranks)
+
+    async def check_links(self, command: CheckLinks) -> CheckLinksReply:
+        """Say which of these others can be reached from here; takes a second at most."""
+        links = await check_links(command.peers, self._clock)
+        return CheckLinksReply(outcome=ACCEPTED, host_id=self._facts.host_id, links=links)
+
+    async def examine(self, command: ExamineHost) -> ExamineHostReply:
+        """Run this host's probes; answers when they are done."""
+        return await self._examinations.examine(command)
+
+    def _ranks_run(self) -> bool:
+        return any(run.alive for run in self._runs.all())
+
     async def probe(self, command: ProbeHost) -> ProbeHostReply:
         """Say that the host is there and what runs on it."""
         held = [one for job_id in self._memory.jobs() for one in self._held(job_id)]
@@ -200,6 +290,7 @@ class HostCommands:
             jobs=running_jobs(self._runs.all()),
             held=held,
             fork_server_warm=self._forks.warm,
+            errors=await self._counters.fresh(),
         )
 
     async def _serve(
@@ -247,6 +338,12 @@ class HostCommands:
             )
         return None
 
+    def _not_running(self, job_id: str, generation: int) -> CommandReply:
+        host_id = self._facts.host_id
+        return _refused(
+            "not_running", f"generation {generation} of job {job_id} does not run on {host_id}"
+        )
+
     def _stale(self, job_id: str, generation: int) -> CommandReply | None:
         running = self._runs.get(job_id)
         lowest = max(self._memory.fence(job_id), running.generation if running else -1)
@@ -269,6 +366,22 @@ def _stop_refused(why: str, detail: str) -> StopRanksReply:
 
 def _steps_refused(why: str, detail: str) -> TellStepsReply:
     return TellStepsReply(outcome=Outcome(accepted=False, why=why, detail=detail))
+
+
+def _stacks_refused(why: str, detail: str) -> TellStacksReply:
+    return TellStacksReply(outcome=Outcome(accepted=False, why=why, detail=detail))
+
+
+def _examine_refused(why: str, detail: str) -> ExamineHostReply:
+    return ExamineHostReply(outcome=Outcome(accepted=False, why=why, detail=detail))
+
+
+def _sums_refused(why: str, detail: str) -> TellChecksumsReply:
+    return TellChecksumsReply(outcome=Outcome(accepted=False, why=why, detail=detail))
+
+
+def _links_refused(why: str, detail: str) -> CheckLinksReply:
+    return CheckLinksReply(outcome=Outcome(accepted=False, why=why, detail=detail))
 
 
 def _probe_refused(why: str, detail: str) -> ProbeHostReply:

@@ -8,7 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from everstep.agent.runs import Start
+from everstep.core.corrections import NO_CORRECTIONS
 from everstep.core.spec import JobSpec
 
 # torchrun's own default for several processes a host: their thread pools would fight. It also fixes
@@ -69,6 +72,8 @@ def rank_environment(
         "EVERSTEP_HOST_ID": host_id,
         "EVERSTEP_AGENT_SOCKET": str(agent_socket),
         "EVERSTEP_MEMORY_DIR": str(memory_dir),
+        "EVERSTEP_HOST_RANKS": ",".join(map(str, start.ranks)),
+        "EVERSTEP_REPLICA_COUNT": str(len(start.replicas)),
     }
     if interface:
         environment.setdefault("GLOO_SOCKET_IFNAME", interface)
@@ -78,6 +83,10 @@ def rank_environment(
     if emulated:
         # NCCL refuses two ranks of one host on one device; as hosts of their own they may share it.
         environment.setdefault("NCCL_HOSTID", f"{host_id}-{rank}")
+    if start.schedule is not None:
+        environment["EVERSTEP_SCHEDULE"] = msgspec.json.encode(start.schedule).decode()
+    if start.corrections != NO_CORRECTIONS:
+        environment["EVERSTEP_CORRECTIONS"] = msgspec.json.encode(start.corrections).decode()
     if seek_position >= 0:
         environment["EVERSTEP_SEEK_POSITION"] = str(seek_position)
     return environment

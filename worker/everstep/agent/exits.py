@@ -23,6 +23,7 @@ class ExitClass(StrEnum):
     COLLECTIVE = "COLLECTIVE"
     BAD_ENTRY_POINT = "BAD_ENTRY_POINT"
     RESTORE_FAILED = "RESTORE_FAILED"
+    HOST_TOO_SMALL = "HOST_TOO_SMALL"
 
 
 # What ranks exit with, so that the class is known even if the last words were lost. Above what
@@ -34,6 +35,7 @@ EXIT_CODES: Final = {
     ExitClass.COLLECTIVE: 42,
     ExitClass.BAD_ENTRY_POINT: 43,
     ExitClass.RESTORE_FAILED: 44,
+    ExitClass.HOST_TOO_SMALL: 45,
 }
 _CLASS_OF_CODE: Final = {code: exit_class for exit_class, code in EXIT_CODES.items()}
 

@@ -79,7 +79,7 @@ class Exited:
 
 
 class ForkEvents(Protocol):
-    """Who is told."""
+    """Who is told of ranks."""
 
     def forked(self, forked: Forked) -> None:
         """Take note that a rank lives."""
@@ -113,7 +113,41 @@ class ForkServer:
         self._writer: asyncio.StreamWriter | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._pid = 0
-        self.warm = False
+        self._warmed = asyncio.Event()
+        self._probing: tuple[str, asyncio.Future[str]] | None = None
+
+    @property
+    def warm(self) -> bool:
+        """Whether ranks can be forked."""
+        return self._warmed.is_set()
+
+    async def wait_warm(self) -> None:
+        """Wait until ranks can be forked."""
+        await self._warmed.wait()
+
+    async def probe(self, examination_id: str, request: str, log_path: str) -> str:
+        """Run probes in a process of their own, instead of those that run already.
+
+        Args:
+            examination_id: of these probes.
+            request: JSON of ``everstep.train.probes.run.Request``.
+            log_path: where what goes wrong is written.
+
+        Returns:
+            "" when they are through; else why nothing came of them.
+        """
+        self._probed("", "other probes began")
+        done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._probing = (examination_id, done)
+        message = {"examination_id": examination_id, "request": request, "log_path": log_path}
+        self._tell({"kind": "probe", **message})
+        return await done
+
+    def end_probes(self) -> None:
+        """End probes at once: ranks come."""
+        if self._probing is not None:
+            self._tell({"kind": "end_probes"})
+            self._probed("", "ranks came")
 
     def fork(self, request: Fork) -> None:
         """Ask for a rank; not before the server is warm: ask again when ``listed`` is called."""
@@ -197,7 +231,7 @@ class ForkServer:
         while (frame := await framing.read(reader)) is not None:
             match frame["kind"]:
                 case "warm":
-                    self.warm = True
+                    self._warmed.set()
                     self._pid = int(frame["pid"])
                     log.info("fork server %d is warm", self._pid)
                 case "forked":
@@ -208,6 +242,8 @@ class ForkServer:
                     events.exited(msgspec.convert(frame, Exited))
                 case "ranks":
                     events.listed(msgspec.convert(frame["ranks"], list[Forked]))
+                case "probed":
+                    self._probed(str(frame["examination_id"]), str(frame["why"]))
                 case unknown:
                     log.warning("unknown frame %r from the fork server", unknown)
 
@@ -215,8 +251,18 @@ class ForkServer:
         if self._writer is not None and not self._writer.is_closing():
             framing.write(self._writer, message)
 
+    def _probed(self, examination_id: str, why: str) -> None:
+        """Say what became of the probes, of this examination or ("") of any."""
+        if self._probing is None or examination_id not in ("", self._probing[0]):
+            return
+        _, done = self._probing
+        self._probing = None
+        if not done.done():
+            done.set_result(why)
+
     def _disconnect(self) -> None:
-        self.warm = False
+        self._warmed.clear()
+        self._probed("", "the fork server is gone")
         self._pid = 0
         if self._writer is not None:
             self._writer.close()

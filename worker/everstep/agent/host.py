@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from everstep.agent import membership
 from everstep.agent.commands import HostCommands
+from everstep.agent.counting import open_counters
 from everstep.agent.endings import Endings
 from everstep.agent.forks import ForkServer
 from everstep.agent.listener import RankListener
@@ -27,18 +28,21 @@ from everstep.agent.membership import HostFacts
 from everstep.agent.peer_server import PeerServer
 from everstep.agent.ports import PortChooser
 from everstep.agent.ranks import RankChannel
+from everstep.agent.rate import HostRate
 from everstep.agent.replication import Replicator
 from everstep.agent.reports import RankReporter, Reports
 from everstep.agent.restore import Restorer
 from everstep.agent.runs import RunFiles, Runs
 from everstep.agent.settings import AgentSettings, socket_path
-from everstep.agent.shards import ShardFiles
+from everstep.agent.shards import BegunFiles, ShardFiles
 from everstep.agent.steps import StepMessages
 from everstep.agent.store import HostMemory
 from everstep.agent.supervisor import Supervisor
+from everstep.agent.transfer import Transfers
 from everstep.agent.upload import Uploads
 from everstep.core.errors import Unavailable
-from everstep.core.ports import Bus, ObjectStore
+from everstep.core.ports import Bus, MultipartStore
+from everstep.core.spec import parse_spec_json
 from everstep.core.system import Clock, IdSource
 
 log = logging.getLogger(__name__)
@@ -76,7 +80,7 @@ class HostAgent:
 async def open_agent(
     settings: AgentSettings,
     bus: Bus,
-    objects: ObjectStore | None,
+    objects: MultipartStore | None,
     *,
     clock: Clock,
     ids: IdSource,
@@ -112,7 +116,7 @@ async def open_agent(
         supervisor = parts.supervisor()
         for record in parts.runs.files.load():
             supervisor.adopt(record)
-        await parts.channel.start(parts.listener())
+        await parts.channel.start(parts.listener(supervisor))
         stack.push_async_callback(parts.channel.close)
         commands = parts.commands(supervisor, chooser)
         for work in (
@@ -122,7 +126,9 @@ async def open_agent(
             parts.reports.run(bus),
             parts.uploads.run(bus),
             membership.keep_joined(bus, facts, clock),
-            membership.beat(bus, facts, parts.runs.all, clock),
+            membership.beat(bus, facts, parts.runs.all, parts.counters, clock),
+            parts.counters.keep_looking(),
+            parts.counters.keep_reporting(bus, facts.host_id),
             _serve(commands, bus),
         ):
             tasks.spawn(work)
@@ -146,7 +152,7 @@ class _Parts:
         settings: AgentSettings,
         facts: HostFacts,
         memory: HostMemory,
-        objects: ObjectStore | None,
+        objects: MultipartStore | None,
         clock: Clock,
         executor: ThreadPoolExecutor,
         tasks: _Tasks,
@@ -158,6 +164,7 @@ class _Parts:
         self.clock = clock
         self.executor = executor
         self.spawn = tasks.spawn
+        self.counters = open_counters(settings, clock, executor)
         self.runs = Runs(RunFiles(run_dir / "jobs"))
         self.reports = Reports(run_dir / "reports", host_id)
         self.reporter = RankReporter(self.reports, host_id, facts.agent_epoch, clock)
@@ -165,10 +172,32 @@ class _Parts:
         self.channel = RankChannel(facts.agent_socket)
         self.replicator = Replicator(memory, clock, executor, tasks.spawn)
         self.restorer = Restorer(host_id, memory, objects, executor)
-        shard_files = ShardFiles(run_dir / "shards")
-        self.uploads = Uploads(host_id, memory, objects, shard_files, clock, executor, tasks.spawn)
+        self.uploads = Uploads(
+            host_id,
+            memory,
+            self._transfers(objects, run_dir, settings.upload_part_bytes),
+            ShardFiles(run_dir / "shards"),
+            clock,
+            executor,
+            tasks.spawn,
+            self._upload_limit,
+        )
         fork_socket = socket_path(settings.run_dir, "fork.sock")
         self.forks = ForkServer(run_dir, fork_socket, fork_arguments)
+
+    def _transfers(
+        self, objects: MultipartStore | None, run_dir: Path, part_bytes: int
+    ) -> Transfers | None:
+        if objects is None:
+            return None
+        begun, rate = BegunFiles(run_dir / "uploads"), HostRate(self.clock)
+        return Transfers(objects, begun, rate, self.executor, part_bytes)
+
+    def _upload_limit(self, job_id: str) -> int:
+        run = self.runs.get(job_id)
+        if run is None:
+            return 0
+        return parse_spec_json(run.start.spec_json).checkpoint.upload_bytes_per_s_max
 
     def supervisor(self) -> Supervisor:
         return Supervisor(
@@ -198,7 +227,7 @@ class _Parts:
             fork=supervisor.fork,
         )
 
-    def listener(self) -> RankListener:
+    def listener(self, supervisor: Supervisor) -> RankListener:
         return RankListener(
             runs=self.runs,
             memory=self.memory,
@@ -208,6 +237,7 @@ class _Parts:
             reporter=self.reporter,
             executor=self.executor,
             channel=self.channel,
+            slot_bad=supervisor.slot_bad,
         )
 
     def commands(self, supervisor: Supervisor, chooser: PortChooser) -> HostCommands:
@@ -220,6 +250,8 @@ class _Parts:
             forks=self.forks,
             ports=chooser,
             steps=self.steps,
+            clock=self.clock,
+            counters=self.counters,
         )
 
     def close(self) -> None:
@@ -318,7 +350,7 @@ def _facts(settings: AgentSettings, agent_epoch: str, peer_port: int) -> HostFac
         power=settings.power,
         chips=settings.chips,
         address=settings.address,
-        peer_port=peer_port,
+        peer_port=settings.advertised_peer_port or peer_port,
         interface=settings.interface,
         emulated=settings.emulated,
         run_dir=settings.run_dir.absolute(),

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
 
 from everstep.agent.exits import ExitClass, Intent, LastWords
-from everstep.agent.ranks import Failed, Finished, Hello, RankChannel, Ready, StepTold, Told
+from everstep.agent.ranks import (
+    Failed,
+    Finished,
+    Hello,
+    RankChannel,
+    Ready,
+    SlotBad,
+    StepTold,
+    Told,
+)
 from everstep.agent.replication import Replicator
 from everstep.agent.reports import RankReporter, refused_messages
 from everstep.agent.runs import JobRun, RankKey, RankRun, Runs
@@ -33,6 +43,7 @@ class RankListener:
         reporter: RankReporter,
         executor: Executor,
         channel: RankChannel,
+        slot_bad: Callable[[JobRun, RankRun, SlotBad], None],
     ) -> None:
         self._runs = runs
         self._memory = memory
@@ -42,6 +53,7 @@ class RankListener:
         self._reporter = reporter
         self._executor = executor
         self._channel = channel
+        self._slot_bad = slot_bad
 
     def hello(self, hello: Hello) -> bool:
         """Answer a rank, if its snapshot is here; else the restore answers it."""
@@ -52,6 +64,9 @@ class RankListener:
         rank.last_step = max(rank.last_step, hello.step)
         if rank.answer is not None:
             self._channel.send(hello.key, rank.answer.frame())
+        schedule = found[0].start.schedule
+        if schedule is not None:
+            self._channel.tell_schedule(hello.key, schedule)
         if rank.intent is Intent.STOP:
             self._channel.ask(hello.key, "stop")
         return True
@@ -75,6 +90,8 @@ class RankListener:
                     restore_problems=what.problems,
                     refused_sources=refused_messages(rank.answer),
                 )
+            case SlotBad():
+                self._slot_bad(run, rank, what)
             case Failed():
                 self._failed(run, rank, what)
             case Finished():
@@ -113,5 +130,9 @@ class RankListener:
     def _tidy(self, run: JobRun) -> None:
         replicas = frozenset(run.start.replicas)
         self._executor.submit(
-            self._memory.drop_strangers, run.job_id, frozenset(run.ranks), replicas
+            self._memory.drop_strangers,
+            run.job_id,
+            run.generation,
+            frozenset(run.ranks),
+            replicas,
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from everstep.agent.counters import Counters
 from everstep.agent.runs import JobRun
 from everstep.core.errors import EverstepError, Unavailable
 from everstep.core.ports import Bus
@@ -58,6 +59,7 @@ async def keep_joined(bus: Bus, facts: HostFacts, clock: Clock) -> None:
             peer_port=facts.peer_port,
             agent_epoch=facts.agent_epoch,
             at_ms=clock.now_ms(),
+            probes=True,
         )
         try:
             reply = await send_command(
@@ -82,7 +84,11 @@ async def leave(bus: Bus, facts: HostFacts, clock: Clock) -> None:
 
 
 async def beat(
-    bus: Bus, facts: HostFacts, runs: Callable[[], Iterable[JobRun]], clock: Clock
+    bus: Bus,
+    facts: HostFacts,
+    runs: Callable[[], Iterable[JobRun]],
+    counters: Counters,
+    clock: Clock,
 ) -> None:
     """Publish a heartbeat every second, for ever, also when nothing runs."""
     subject = host_subject(facts.host_id, "heartbeat")
@@ -95,6 +101,8 @@ async def beat(
             sequence=sequence,
             at_ms=clock.now_ms(),
             jobs=running_jobs(runs()),
+            errors=counters.told(),
+            clock_unsynchronised=counters.clock_unsynchronised,
         )
         try:
             await bus.publish(subject, message.SerializeToString())

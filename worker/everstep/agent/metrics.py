@@ -17,6 +17,32 @@ STEPS_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Fingerprints of what a rank has computed; the fields of ``Work`` on the wire."""
+
+    forward: int
+    gradient: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun:
+    """The fields of ``Rerun`` on the wire."""
+
+    of: int
+    own: Work
+    other: Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """The fields of ``Checked`` on the wire."""
+
+    rerun: Rerun | None = None
+    local_norm: float = 0.0
+    recomputed_wrong: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankStep:
     """One rank's step; the fields of ``RankStep`` on the wire."""
 
@@ -32,6 +58,17 @@ class RankStep:
     health: str = "ok"
     completed_at_ms: int = 0
     first: bool = False
+    kept: bool = False
+    durable: bool = False
+    schedule_version: int = 0
+    position: int = 0
+    poisoned: bool = False
+    own_ms: float = 0.0
+    fingerprints: tuple[tuple[int, int], ...] = ()  # (over, value)
+    compared_step: int = 0
+    verified_step: int = 0
+    shadow_ms: float = 0.0
+    checked: Checked | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -7,7 +7,6 @@ never the one that is overwritten (``store.choose_slot``).
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
 import threading
@@ -17,10 +16,11 @@ from typing import Final
 import msgspec
 
 from everstep.agent import framing, peer_protocol
-from everstep.agent.store import HostMemory
+from everstep.agent.links import echo_of
+from everstep.agent.store import HostMemory, held_in, slot_among
 from everstep.core.errors import CorruptData, RefusedError, Unavailable
 from everstep.core.ids import is_valid_id
-from everstep.memory.receive import SlotReceiver
+from everstep.memory.receive import StreamReceiver
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class Push:
     rank: int
     step: int
     bytes: int
+    header_bytes: int
     header_checksum: int
 
 
@@ -131,6 +132,8 @@ class PeerServer:
                     framing.send(connection, answer)
             case "pull":
                 self._give(connection, msgspec.convert(frame, Pull))
+            case "echo":
+                framing.send(connection, echo_of(frame))
             case unknown:
                 raise CorruptData(f"unknown peer request {unknown!r}")
 
@@ -143,14 +146,15 @@ class PeerServer:
 
         directory = memory.directory(push.job_id, push.rank, own=False)
         with memory.writing(push.job_id, push.generation, directory, cut_off):
-            there = memory.find(push.job_id, push.rank, push.step, own=False)
-            if there is None or there.preamble.header_checksum != push.header_checksum:
-                path = memory.slot_for(push.job_id, push.rank, push.step, own=False)
+            held = held_in(directory, push.rank, own=False)
+            offered = (push.step, push.header_checksum)
+            if offered not in {(one.step, one.preamble.header_checksum) for one in held}:
+                path = slot_among(held, directory, push.step)
                 memory.require_room(path, push.bytes)
-                receiver = SlotReceiver(path, push.bytes)
-                with contextlib.closing(receiver):
+                with memory.slot_file(path, push.bytes) as file:
+                    receiver = StreamReceiver(file, push.bytes, push.header_bytes)
                     framing.send(connection, {"kind": "go"})
-                    peer_protocol.receive_slot(connection, receiver, push.bytes)
+                    peer_protocol.receive_slot(connection, receiver)
                     receiver.commit(job_id=push.job_id, rank=push.rank, step=push.step)
         framing.send(connection, {"kind": "ack", "step": push.step})
 
@@ -164,10 +168,11 @@ class PeerServer:
         if held is None:
             framing.send(connection, {"kind": "absent"})
             return
-        size = held.preamble.slot_bytes
-        with held.path.open("rb") as file:
-            framing.send(connection, {"kind": "slot", "bytes": size})
-            connection.sendfile(file, 0, size)
+        preamble = held.preamble
+        sizes = {"bytes": preamble.slot_bytes, "header_bytes": preamble.header_bytes}
+        with held.path.open("rb", buffering=0) as file:
+            framing.send(connection, {"kind": "slot", **sizes})
+            peer_protocol.send_slot(connection, file, preamble)
 
 
 def _check_id(job_id: str) -> None:

@@ -20,9 +20,10 @@ import msgspec
 
 from everstep.agent import framing
 from everstep.agent.exits import ExitClass
-from everstep.agent.metrics import RankStep
+from everstep.agent.metrics import Checked, RankStep
 from everstep.agent.runs import RankKey
 from everstep.core.errors import CorruptData
+from everstep.core.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,16 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotBad:
+    """What lies in the slot that the rank was told of is damaged; it waits for another answer."""
+
+    slot: int
+    step: int
+    problem: str
+    old_rank: int = -1  # whose slot it is, if the layout has changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepTold:
     """A completed step, and what was kept of it."""
 
@@ -71,6 +82,15 @@ class StepTold:
     first: bool
     snapshot_slot: int = -1
     durable: bool = False
+    schedule_version: int = 0
+    position: int = 0
+    poisoned: bool = False
+    own_ms: float = 0.0
+    fingerprints: tuple[tuple[int, int], ...] = ()
+    compared_step: int = 0
+    verified_step: int = 0
+    shadow_ms: float = 0.0
+    checked: Checked | None = None
 
     def rank_step(self, rank: int) -> RankStep:
         """Return the part that the monitor wants."""
@@ -87,6 +107,17 @@ class StepTold:
             health=self.health,
             completed_at_ms=self.completed_at_ms,
             first=self.first,
+            kept=self.snapshot_slot >= 0,
+            durable=self.durable,
+            schedule_version=self.schedule_version,
+            position=self.position,
+            poisoned=self.poisoned,
+            own_ms=self.own_ms,
+            fingerprints=self.fingerprints,
+            compared_step=self.compared_step,
+            verified_step=self.verified_step,
+            shadow_ms=self.shadow_ms,
+            checked=self.checked,
         )
 
 
@@ -108,9 +139,10 @@ class Finished:
     step: int = -1
 
 
-Told = Ready | StepTold | Failed | Finished
+Told = Ready | SlotBad | StepTold | Failed | Finished
 _KINDS: Final[dict[str, type[Told]]] = {
     "ready": Ready,
+    "slot_bad": SlotBad,
     "step": StepTold,
     "failed": Failed,
     "finished": Finished,
@@ -159,6 +191,10 @@ class RankChannel:
             return False
         framing.write(writer, message)
         return True
+
+    def tell_schedule(self, key: RankKey, schedule: Schedule) -> bool:
+        """Tell a rank how often to snapshot; False when it is not connected."""
+        return self.send(key, {"kind": "schedule", "schedule": msgspec.to_builtins(schedule)})
 
     def ask(self, key: RankKey, what: str) -> bool:
         """Ask a rank to ``save`` or ``stop``; False when it is not connected."""

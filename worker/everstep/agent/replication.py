@@ -5,9 +5,11 @@ a slow peer makes copies rarer and never makes a queue. Training is told by the 
 and never waits for this: what the two-slot rule holds back are snapshots, not steps.
 
 When the peer cannot keep copies (away for long, no room), replication is switched off for the rank
-until it can again. Rejected: holding the rank's snapshots back for as long as it takes. That would
-keep a common step in memory, but one that grows older with every step, while a rank that dies (the
-common case) could go on from its own newest snapshot, and a lost host still has the object store.
+until the peer begins to receive again; from then on the rank holds still what is being sent, or a
+push that takes longer than two steps would never arrive whole. Rejected: holding the rank's
+snapshots back for as long as it takes. That would keep a common step in memory, but one that grows
+older with every step, while a rank that dies (the common case) could go on from its own newest
+snapshot, and a lost host still has the object store.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ log = logging.getLogger(__name__)
 
 RETRY_MS_MIN: Final = 50  # an agent restarts in a second; the first tries find out quickly
 RETRY_MS_MAX: Final = 2_000
-# A peer agent that is away for longer than its restart takes is treated as no peer. Ten times what
-# a restart needs; the monitor has judged a dead host long before.
+# A peer agent that is away or stands still for longer than its restart takes is treated as no peer.
+# Ten times what a restart needs; the monitor has judged a dead host long before.
 PEER_AWAY_MS_MAX: Final = 30_000
 
 
@@ -49,7 +51,9 @@ class _Link:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     connection: PeerConnection | None = None
     closed: bool = False
-    failing_since_ms: float | None = None
+    begun_ms: float = 0.0  # the push under way
+    failing_since_ms: float | None = None  # when the first push of those that failed was begun
+    off: bool = False
     retry_ms: int = RETRY_MS_MIN
 
 
@@ -75,6 +79,12 @@ class Replicator:
         link = self._links.get((job_id, rank))
         if link is not None:
             link.wake.set()
+
+    def damaged(self, job_id: str, rank: int) -> None:
+        """Say that the newest snapshot is to be brought here again: its copy counts anew."""
+        link = self._links.get((job_id, rank))
+        if link is not None:
+            link.acknowledged = link.rank.control.replicated_step = NO_STEP
 
     def end(self, job_id: str, generation: int) -> None:
         """Stop pushing for older generations."""
@@ -104,6 +114,7 @@ class Replicator:
             held = self._memory.newest(link.job_id, link.rank.rank)
             if link.closed or held is None or held.step <= link.acknowledged:
                 continue
+            link.begun_ms = self._clock.monotonic_ms()
             try:
                 await loop.run_in_executor(self._executor, self._push, link, held)
             except RefusedError as refusal:
@@ -128,8 +139,13 @@ class Replicator:
             "generation": link.generation,
             "rank": link.rank.rank,
         }
+
+        def taken() -> None:
+            if not link.closed:
+                link.rank.control.replication_off = False
+
         try:
-            link.connection.push(head, held.path, held.preamble)
+            link.connection.push(head, held.path, held.preamble, taken)
         except Unavailable:
             link.connection.close()
             link.connection = None
@@ -141,9 +157,9 @@ class Replicator:
         link.acknowledged = held.step
         control = link.rank.control
         control.replicated_step = max(held.step, control.replicated_step)
-        if control.replication_off:
+        if link.off:
             log.warning("rank %d of job %s is replicated again", link.rank.rank, link.job_id)
-        control.replication_off = False
+        link.off = control.replication_off = False
         link.failing_since_ms = None
         link.retry_ms = RETRY_MS_MIN
         link.wake.set()  # a newer one may have come while this one was under way
@@ -166,17 +182,18 @@ class Replicator:
     def _failed(self, link: _Link, why: str) -> None:
         if link.closed:
             return
-        now = self._clock.monotonic_ms()
         if link.failing_since_ms is None:
-            link.failing_since_ms = now
+            link.failing_since_ms = link.begun_ms
             log.warning("rank %d is not replicated, trying again: %s", link.rank.rank, why)
-        elif now - link.failing_since_ms > PEER_AWAY_MS_MAX:
+        if self._clock.monotonic_ms() - link.failing_since_ms > PEER_AWAY_MS_MAX:
             self._switch_off(link, why)
 
     def _switch_off(self, link: _Link, why: str) -> None:
-        if not link.closed and not link.rank.control.replication_off:
+        if link.closed:
+            return
+        if not link.off:
             log.error("rank %d goes on without a copy elsewhere: %s", link.rank.rank, why)
-            link.rank.control.replication_off = True
+        link.off = link.rank.control.replication_off = True
 
     async def _pause(self, link: _Link) -> None:
         if not link.closed:

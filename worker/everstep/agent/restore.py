@@ -1,8 +1,10 @@
 """Brings a rank's snapshot of the plan's step into this host's memory.
 
 The sources of the plan are tried in order, and nothing is believed that does not fit its checksums:
-a copy that lies only costs the time to read it. Every refusal is kept as a sentence that names the
-tensor, what was expected and what came, because the next question is always which copy was bad.
+a copy that lies only costs the time to read it. What comes from elsewhere is checked while it
+comes; what lies here is checked by the rank, which reads it anyway, and asks again when it is
+damaged. Every refusal is kept as a sentence that names the tensor, what was expected and what came,
+because the next question is always which copy was bad.
 Only what was read and is wrong, or is not there, is refused for good; a store that is away is not.
 
 The same step is restored once for a generation, whoever asks: ``cmd.restore`` ahead of a start and
@@ -19,13 +21,14 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeVar
 
 import xxhash
 
 from everstep.agent.peer_protocol import PeerConnection
 from everstep.agent.runs import Answer, RankRestore, Refused, Source, SourceKind
-from everstep.agent.store import HostMemory, invalidate
+from everstep.agent.store import Held, HostMemory, held_in, invalidate, slot_among
 from everstep.core.errors import (
     CorruptData,
     EverstepError,
@@ -35,8 +38,9 @@ from everstep.core.errors import (
 )
 from everstep.core.ports import ObjectStore
 from everstep.memory import layout
-from everstep.memory.reader import verify_slot
-from everstep.memory.receive import SlotReceiver
+from everstep.memory.reader import SlotReader
+from everstep.memory.receive import SlotReceiver, StreamReceiver
+from everstep.memory.slot_file import WrittenSlotFile
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +60,21 @@ CHUNK_BYTES: Final = 4 << 20  # large against a request's overhead, small agains
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
-    """What is to be brought here, and on whose behalf."""
+    """What is to be brought here, and on whose behalf; ``old``: of a rank of another layout."""
 
     job_id: str
     generation: int
     rank: int
     step: int
+    old: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """A rank found the slot that ``answer`` names damaged."""
+
+    answer: Answer
+    problem: str
 
 
 class Restorer:
@@ -74,36 +87,71 @@ class Restorer:
         self._memory = memory
         self._objects = objects
         self._executor = executor
-        self._tasks: dict[tuple[str, int, int, int], asyncio.Task[Answer]] = {}
+        self._tasks: dict[_Attempt, asyncio.Task[Answer]] = {}
 
-    async def restore(self, job_id: str, generation: int, step: int, plan: RankRestore) -> Answer:
-        """Return ``slot_ready`` or ``restore_failed``; never raises for a bad source."""
-        key = (job_id, generation, plan.rank, step)
+    async def restore(
+        self,
+        job_id: str,
+        generation: int,
+        step: int,
+        plan: RankRestore,
+        damaged: Damaged | None = None,
+        *,
+        old: bool = False,
+    ) -> Answer:
+        """Return ``slot_ready`` or ``restore_failed``; never raises for a bad source.
+
+        Args:
+            job_id: whose.
+            generation: on whose behalf.
+            step: which.
+            plan: where to look.
+            damaged: what this was answered before, and is not to be used again.
+            old: the rank is one of another layout: its snapshot is used where it lies, or brought
+                beside those of the new ranks.
+        """
+        key = _Attempt(job_id=job_id, generation=generation, rank=plan.rank, step=step, old=old)
+        if damaged is not None and self._answered(key) in {None, damaged.answer}:
+            self._tasks.pop(key, None)  # else another rank has found it damaged before
         if key not in self._tasks:
-            attempt = _Attempt(job_id=job_id, generation=generation, rank=plan.rank, step=step)
-            self._tasks[key] = asyncio.create_task(self._restore(attempt, plan))
+            self._tasks[key] = asyncio.create_task(self._restore(key, plan, damaged))
         # Shielded: a caller that goes away must not leave a thread that writes unobserved.
         answer = await asyncio.shield(self._tasks[key])
         if answer.kind == "restore_failed":
             self._tasks.pop(key, None)  # asked again, a peer or store may be back
         return answer
 
+    def _answered(self, key: _Attempt) -> Answer | None:
+        task = self._tasks.get(key)
+        return task.result() if task is not None and task.done() else None
+
     def end(self, job_id: str, generation: int) -> None:
         """Forget older generations; the memory's fence has cut off their writers."""
-        for key in [one for one in self._tasks if one[0] == job_id and one[1] < generation]:
-            del self._tasks[key]
+        for key in list(self._tasks):
+            if key.job_id == job_id and key.generation < generation:
+                del self._tasks[key]
 
-    async def _restore(self, attempt: _Attempt, plan: RankRestore) -> Answer:
+    async def _restore(
+        self, attempt: _Attempt, plan: RankRestore, damaged: Damaged | None
+    ) -> Answer:
         loop = asyncio.get_running_loop()
         began_s, pause_s = loop.time(), RETRY_S_MIN
         problems: dict[Source, str] = {}
         refused: list[Refused] = []
         left = list(plan.sources)
+        if damaged is not None:
+            left = [source for source in left if not self._is_here(source)]
+            refused += damaged.answer.refused
+            source = self._give_up(plan, damaged.answer)
+            what = f"rank {attempt.rank} step {attempt.step} {_name(source)}: {damaged.problem}"
+            problems[source] = what
+            if self._is_here(source):  # what came from elsewhere was sound when it came
+                refused.append(_refused(attempt, source, what))
         while left:
             away: list[Source] = []
             for source in left:
                 try:
-                    slot = await self._load(attempt, source)
+                    path = await self._load(attempt, source)
                 except (EverstepError, OSError) as error:
                     what = f"rank {attempt.rank} step {attempt.step} {_name(source)}: {error}"
                     if problems.get(source) != what:
@@ -112,12 +160,13 @@ class Restorer:
                     if isinstance(error, Unavailable):
                         away.append(source)
                     elif isinstance(error, (CorruptData, NotFoundError)):
-                        refused.append(_refused(attempt.step, source, what))
+                        refused.append(_refused(attempt, source, what))
                     continue
                 return Answer(
                     kind="slot_ready",
                     step=attempt.step,
-                    slot=slot,
+                    slot=slot_of(path),
+                    path=str(path),
                     source_kind=source.kind.lower(),
                     problems=tuple(problems.values()),
                     refused=tuple(refused),
@@ -135,12 +184,23 @@ class Restorer:
             refused=tuple(refused),
         )
 
-    async def _load(self, attempt: _Attempt, source: Source) -> int:
-        here = source.host_id in {"", self._host_id}
+    def _is_here(self, source: Source) -> bool:
+        in_memory = source.kind is not SourceKind.OBJECT_STORE
+        return in_memory and source.host_id in {"", self._host_id}
+
+    def _give_up(self, plan: RankRestore, answer: Answer) -> Source:
+        """Take the valid flag away from a damaged slot; returns where it was from."""
+        if answer.path:
+            invalidate(Path(answer.path))
+        return next(one for one in plan.sources if one.kind.lower() == answer.source_kind)
+
+    async def _load(self, attempt: _Attempt, source: Source) -> Path:
         match source.kind:
-            case SourceKind.OWN_MEMORY if here:
+            case _ if attempt.old and self._is_here(source):
+                return await self._call(lambda: self._stay(attempt, source.generation))
+            case SourceKind.OWN_MEMORY if self._is_here(source):
                 return await self._call(lambda: self._check(attempt, source.generation))
-            case SourceKind.PEER_MEMORY if here:
+            case SourceKind.PEER_MEMORY if self._is_here(source):
                 return await self._call(lambda: self._adopt(attempt, source.generation))
             case SourceKind.OBJECT_STORE:
                 return await self._download(attempt, source)
@@ -150,57 +210,74 @@ class Restorer:
     async def _call(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
-    def _check(self, attempt: _Attempt, generation: int) -> int:
-        """Use the rank's own copy where it lies."""
-        held = self._memory.find(
-            attempt.job_id, attempt.rank, attempt.step, own=True, generation=generation
-        )
+    def _check(self, attempt: _Attempt, generation: int) -> Path:
+        """Use the rank's own copy where it lies; the rank checks its tensors.
+
+        It may have been set aside: the layout was another one in between.
+        """
+        held = self._find(attempt, generation, own=True)
         if held is None:
             raise NotFoundError("not in this host's memory")
-        try:
-            verify_slot(held.path)
-        except CorruptData:
-            invalidate(held.path)  # it must not be offered to anyone again
-            raise
-        return held.slot
+        if held.path.parent != self._directory(attempt):
+            return self._adopt(attempt, generation, own=True)
+        return _readable(held)
 
-    def _adopt(self, attempt: _Attempt, generation: int) -> int:
+    def _stay(self, attempt: _Attempt, generation: int) -> Path:
+        """Use what is here of a rank of another layout where it lies."""
+        for own in (True, False):
+            held = self._find(attempt, generation, own=own)
+            if held is not None:
+                return _readable(held)
+        raise NotFoundError("not in this host's memory")
+
+    def _adopt(self, attempt: _Attempt, generation: int, *, own: bool = False) -> Path:
         """Make a copy that this host kept for the rank's former host its own."""
-        memory = self._memory
-        directory = memory.directory(attempt.job_id, attempt.rank, own=True)
+        memory, directory = self._memory, self._directory(attempt)
         with memory.writing(attempt.job_id, attempt.generation, directory, _nothing):
-            held = memory.find(
-                attempt.job_id, attempt.rank, attempt.step, own=False, generation=generation
-            )
+            held = self._find(attempt, generation, own=own)
             if held is None:
                 raise NotFoundError("no copy in this host's memory")
-            directory.mkdir(parents=True, exist_ok=True)
-            path = memory.slot_for(attempt.job_id, attempt.rank, attempt.step, own=True)
-            held.path.replace(path)
+            path = self._slot_for(attempt)
+            if held.path.parent != directory:
+                memory.adopt(held, path)
         return self._check(attempt, generation)
 
-    def _pull(self, attempt: _Attempt, source: Source) -> int:
-        memory = self._memory
-        directory = memory.directory(attempt.job_id, attempt.rank, own=True)
+    def _find(self, attempt: _Attempt, generation: int, *, own: bool) -> Held | None:
+        return self._memory.find(
+            attempt.job_id, attempt.rank, attempt.step, own=own, generation=generation
+        )
+
+    def _directory(self, attempt: _Attempt) -> Path:
+        """Return where the snapshot is brought to."""
+        if attempt.old:
+            return self._memory.old_directory(attempt.job_id, attempt.generation, attempt.rank)
+        return self._memory.directory(attempt.job_id, attempt.rank, own=True)
+
+    def _slot_for(self, attempt: _Attempt) -> Path:
+        directory = self._directory(attempt)
+        return slot_among(held_in(directory, attempt.rank, own=True), directory, attempt.step)
+
+    def _pull(self, attempt: _Attempt, source: Source) -> Path:
+        memory, directory = self._memory, self._directory(attempt)
         with PeerConnection(source.address, source.peer_port) as connection:
-            size = connection.ask(attempt.job_id, attempt.rank, attempt.step, source.generation)
+            coming = connection.ask(attempt.job_id, attempt.rank, attempt.step, source.generation)
             with memory.writing(attempt.job_id, attempt.generation, directory, connection.cut_off):
-                path = memory.slot_for(attempt.job_id, attempt.rank, attempt.step, own=True)
-                memory.require_room(path, size)
-                with contextlib.closing(SlotReceiver(path, size)) as receiver:
-                    connection.receive(receiver, size)
+                path = self._slot_for(attempt)
+                memory.require_room(path, coming.bytes)
+                with contextlib.closing(WrittenSlotFile(path)) as file:
+                    receiver = StreamReceiver(file, coming.bytes, coming.header_bytes)
+                    connection.receive(receiver)
                     return self._commit(attempt, receiver)
 
-    async def _download(self, attempt: _Attempt, source: Source) -> int:
+    async def _download(self, attempt: _Attempt, source: Source) -> Path:
         if self._objects is None:
             raise NotFoundError("this host has no object store")
-        memory = self._memory
-        directory = memory.directory(attempt.job_id, attempt.rank, own=True)
+        memory, directory = self._memory, self._directory(attempt)
         cut = threading.Event()
         holding = memory.writing(attempt.job_id, attempt.generation, directory, cut.set)
         await self._call(holding.__enter__)
         try:
-            path = memory.slot_for(attempt.job_id, attempt.rank, attempt.step, own=True)
+            path = self._slot_for(attempt)
             memory.require_room(path, source.bytes)
             receiver = await self._call(lambda: SlotReceiver(path, source.bytes))
             with contextlib.closing(receiver):
@@ -225,21 +302,35 @@ class Restorer:
         if source.checksum not in {"", got}:
             raise CorruptData(f"object checksum expected {source.checksum}, got {got}")
 
-    def _commit(self, attempt: _Attempt, receiver: SlotReceiver) -> int:
+    def _commit(self, attempt: _Attempt, receiver: SlotReceiver | StreamReceiver) -> Path:
         receiver.commit(job_id=attempt.job_id, rank=attempt.rank, step=attempt.step)
-        for slot in range(layout.SLOT_COUNT):
-            if receiver.path == layout.slot_path(receiver.path.parent, slot):
-                return slot
-        raise AssertionError(f"{receiver.path} is not a slot")
+        return receiver.path
+
+
+def slot_of(path: Path) -> int:
+    """Return which of a rank's slots a file is."""
+    numbers = range(layout.SLOT_COUNT)
+    return next(slot for slot in numbers if path == layout.slot_path(path.parent, slot))
+
+
+def _readable(held: Held) -> Path:
+    """Return where a snapshot lies, if its header can be read. Raises CorruptData."""
+    try:
+        SlotReader(held.path).close()
+    except CorruptData:
+        invalidate(held.path)  # it must not be offered to anyone again
+        raise
+    return held.path
 
 
 def _nothing() -> None:
     """Cut off a rename: it is over before anybody could."""
 
 
-def _refused(step: int, source: Source, detail: str) -> Refused:
+def _refused(attempt: _Attempt, source: Source, detail: str) -> Refused:
     return Refused(
-        step=step,
+        step=attempt.step,
+        rank=attempt.rank if attempt.old else None,
         kind=source.kind,
         host_id=source.host_id,
         uri=source.uri,

@@ -17,6 +17,9 @@ from typing import Any
 import msgspec
 
 from everstep.agent.exits import Intent, LastWords
+from everstep.core.corrections import NO_CORRECTIONS, Corrections
+from everstep.core.placement import Layout
+from everstep.core.schedule import Schedule
 from everstep.memory.control import Control
 
 RankKey = tuple[str, int, int]  # job, generation, rank
@@ -80,6 +83,11 @@ class Start:
         peer: None when nobody keeps copies.
         replicas: ranks of other hosts whose copies lie here.
         restores: of this host's ranks.
+        schedule: how often to snapshot, the newest that was told; None: as the spec says.
+        corrections: what the run's course was changed by since it began.
+        layout: of the job's ranks; None in records of older agents.
+        old_layout: of the ranks that ``restores`` are of, if it is another one.
+        lost: those of them of which there is nothing.
     """
 
     job_id: str
@@ -95,6 +103,11 @@ class Start:
     peer: Peer | None
     replicas: tuple[int, ...] = ()
     restores: tuple[RankRestore, ...] = ()
+    schedule: Schedule | None = None
+    corrections: Corrections = NO_CORRECTIONS
+    layout: Layout | None = None
+    old_layout: Layout | None = None
+    lost: tuple[int, ...] = ()
 
     def restore_of(self, rank: int) -> RankRestore:
         """Return a rank's sources, none if the plan has none."""
@@ -110,11 +123,25 @@ class Refused:
     host_id: str = ""
     uri: str = ""
     detail: str = ""
+    rank: int | None = None  # whose, if one of another layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldSlot:
+    """The snapshot of a rank of another layout, where it lies, and how it came there."""
+
+    rank: int
+    path: str
+    answer: Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a rank's hello is answered with: ``slot_ready``, ``fresh`` or ``restore_failed``."""
+    """What a rank's hello is answered with.
+
+    ``slot_ready``, ``slots_ready`` (of ranks of ``old_layout``), ``fresh`` or ``restore_failed``.
+    ``path`` is that of the slot.
+    """
 
     kind: str
     step: int = -1
@@ -122,6 +149,11 @@ class Answer:
     source_kind: str = ""
     problems: tuple[str, ...] = ()
     refused: tuple[Refused, ...] = ()
+    path: str = ""
+    slots: tuple[OldSlot, ...] = ()
+    old_layout: Layout | None = None
+    new_layout: Layout | None = None
+    lost: tuple[int, ...] = ()
 
     def frame(self) -> dict[str, Any]:
         """Return it as a frame."""

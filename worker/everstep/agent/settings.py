@@ -31,13 +31,19 @@ class AgentSettings(BaseSettings):
     memory_dir: Path  # on a memory file system: snapshots, gone with the host
     interface: str = ""  # for the collectives' sockets; "": gloo and NCCL choose
     emulated: bool = False  # one of several hosts on this machine, which share its accelerators
+    sysfs: Path = Path("/sys")  # what the kernel counts; another place for tests
+    procfs: Path = Path("/proc")
     peer_port: int = 0  # snapshot server; 0: any free port, kept over restarts of the agent
+    advertised_peer_port: int = 0  # where other hosts reach it, if something forwards; 0: the same
     nats_url: SecretStr = SecretStr("nats://127.0.0.1:4222")  # NATS' own default
     s3_endpoint: str = ""  # host:port; "": no object store, checkpoints stay in memory
     s3_access_key: SecretStr = SecretStr("")
     s3_secret_key: SecretStr = SecretStr("")
     s3_bucket: str = "everstep"
     s3_secure: bool = True
+    # Larger shards go by parts of this size [bytes]: few requests, and little is sent twice after a
+    # restart of the agent. S3 takes no part below 5 MiB.
+    upload_part_bytes: Annotated[int, Field(ge=5 << 20)] = 64 << 20
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["json", "text"] = "json"
 

@@ -1,4 +1,8 @@
-"""The shards of one step on one host: what is stored already, and what is still to come."""
+"""The shards of one step on one host: what is stored already, and what is still to come.
+
+Both survive the agent as small files: batches until the registry has answered, uploads by parts
+until they are through.
+"""
 
 from __future__ import annotations
 
@@ -101,6 +105,49 @@ class ShardFiles:
     def _path(self, batch: ShardBatch) -> Path:
         name = f"{batch.job_id}.gen-{batch.generation}.step-{batch.step:08d}.json"
         return self._directory / name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """An upload by parts that the store has been told of; ``checksum`` is of the whole file."""
+
+    key: str
+    upload_id: str
+    checksum: str
+    part_bytes: int
+
+    def fits(self, checksum: str, part_bytes: int) -> bool:
+        """Say whether it is an upload of these bytes, cut like this."""
+        return (self.checksum, self.part_bytes) == (checksum, part_bytes)
+
+
+class BegunFiles:
+    """Begun uploads on disk, one file each."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def save(self, begun: Begun) -> None:
+        """Replace the object's file."""
+        path = self._path(begun.key)
+        temporary = path.with_suffix(".new")
+        temporary.write_bytes(msgspec.json.encode(begun))
+        temporary.replace(path)
+
+    def load(self, key: str) -> Begun | None:
+        """Return what has begun of an object, None if nothing has."""
+        try:
+            return msgspec.json.decode(self._path(key).read_bytes(), type=Begun)
+        except FileNotFoundError:
+            return None
+
+    def delete(self, key: str) -> None:
+        """Forget it."""
+        self._path(key).unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self._directory / f"{key.replace('/', '+')}.json"  # no id has a plus
 
 
 def object_key(job_id: str, step: int, generation: int, rank: int) -> str:

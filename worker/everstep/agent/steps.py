@@ -7,6 +7,8 @@ import logging
 from collections import deque
 from typing import Final
 
+import msgspec
+
 from everstep.agent.codec import held_messages
 from everstep.agent.metrics import GATHER_MS_MAX, RankStep, StepGatherer
 from everstep.agent.runs import JobRun
@@ -16,8 +18,8 @@ from everstep.core.ports import Bus
 from everstep.core.spec import parse_spec_json
 from everstep.core.system import Clock
 from everstep.service.commands import host_subject
+from everstep.wire.v1.agents_pb2 import Fingerprint, StepMetrics
 from everstep.wire.v1.agents_pb2 import RankStep as RankStepMessage
-from everstep.wire.v1.agents_pb2 import StepMetrics
 
 log = logging.getLogger(__name__)
 
@@ -115,4 +117,7 @@ class StepMessages:
 
 
 def _message(step: RankStep) -> RankStepMessage:
-    return RankStepMessage(**{name: getattr(step, name) for name in RANK_STEP_FIELDS})
+    fields = {name: getattr(step, name) for name in RANK_STEP_FIELDS}
+    shown = [Fingerprint(over=over, value=value) for over, value in step.fingerprints]
+    checked = msgspec.to_builtins(step.checked)
+    return RankStepMessage(**{**fields, "fingerprints": shown, "checked": checked})

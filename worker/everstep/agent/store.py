@@ -6,7 +6,8 @@ off and waited for before anybody is told that the host is fenced. One writer a 
 newest wins, because an older connection for the same rank is one whose sender has given up.
 
 Writers are threads (network, object store), so this class is thread-safe; nothing in it blocks but
-``writing`` and ``wait_quiet``.
+``writing`` and ``wait_quiet``. The files of copies stay mapped between two pushes (``slot_file``);
+who takes a file away lets go of its mapping, or its memory would stay taken.
 """
 
 from __future__ import annotations
@@ -17,18 +18,21 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from everstep.agent import cuts
 from everstep.core.errors import RefusedError, Unavailable
+from everstep.core.placement import Layout
 from everstep.memory import layout
+from everstep.memory.room import HEADROOM_BYTES
 from everstep.memory.slot import VALID_OFFSET, Preamble, read_preamble
+from everstep.memory.slot_file import SlotFile
 
-# What must stay free beside a new slot: control files, other writers' headers, the ranks' own use
-# of shared memory. Chosen, not measured.
-FREE_BYTES_MIN: Final = 64 * 1024 * 1024
+# A header's size changes a little from step to step; the mapping need not be made anew for that.
+HEADER_SLACK_BYTES: Final = 64 * 1024
 # A cut-off writer ends when its socket does or, at worst, when it has checksummed one slot.
 CUT_OFF_S_MAX: Final = 10.0
 # Jobs that are over and must not come back by a late message; far more than one host serves a day.
@@ -72,6 +76,7 @@ class HostMemory:
         self._forgotten_path = forgotten_path
         self._forgotten = _load_forgotten(forgotten_path)
         self._writers: set[_Writer] = set()
+        self._mapped: dict[Path, SlotFile] = {}  # those that nobody receives into at the moment
         self._changed = threading.Condition()
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for trash in root.glob(".trash-*"):  # a removal that an earlier agent did not finish
@@ -148,11 +153,46 @@ class HostMemory:
                 self._writers.discard(writer)
                 self._changed.notify_all()
 
+    @contextlib.contextmanager
+    def slot_file(self, path: Path, size_bytes: int) -> Iterator[SlotFile]:
+        """Lend a slot file, mapped; it stays so for the next snapshot that comes into it.
+
+        Only within ``writing`` of its directory.
+
+        Raises:
+            CorruptData: no snapshot is so small.
+            Unavailable: there is not enough memory for it.
+        """
+        with self._changed:
+            file = self._mapped.pop(path, None)
+        if file is not None and not file.is_still(path, size_bytes):
+            file.close()
+            file = None
+        if file is None:
+            file = SlotFile(path, size_bytes + HEADER_SLACK_BYTES)
+        try:
+            yield file
+        finally:
+            with self._changed:
+                if file.is_still(path, 0):
+                    self._mapped[path] = file
+                else:
+                    file.close()
+
+    def adopt(self, held: Held, path: Path) -> None:
+        """Make a copy a rank's own snapshot, at ``path``."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held.path.replace(path)
+        self._unmap(held.path)
+
     def held(self, job_id: str) -> list[Held]:
-        """Return the complete snapshots of a job, sorted by owner, rank and slot."""
+        """Return the complete snapshots of a job, sorted by owner, rank and slot.
+
+        Also those of ranks of other layouts, at the end of each owner's.
+        """
         found: list[Held] = []
         for own in (True, False):
-            for rank, directory in layout.ranks_in(self.root, job_id, own=own):
+            for rank, directory in cuts.all_homes(self.root, job_id, own=own):
                 found += held_in(directory, rank, own=own)
         return found
 
@@ -167,12 +207,12 @@ class HostMemory:
             step: which.
             own: the rank's own, or the copy kept for a peer's rank.
             generation: that wrote it; 0 for any. After a rollback two may hold the same step, and
-                only one of them is of the present history.
+                only one of them is of the present history. It also tells the layout of the rank.
         """
-        directory = self.directory(job_id, rank, own=own)
-        for one in held_in(directory, rank, own=own):
-            if one.step == step and generation in {0, one.preamble.generation}:
-                return one
+        for directory in cuts.homes(self.root, job_id, rank, own=own):
+            for one in held_in(directory, rank, own=own):
+                if one.step == step and generation in {0, one.preamble.generation}:
+                    return one
         return None
 
     def newest(self, job_id: str, rank: int) -> Held | None:
@@ -188,8 +228,7 @@ class HostMemory:
     def slot_for(self, job_id: str, rank: int, step: int, *, own: bool) -> Path:
         """Return the slot file that a snapshot of ``step`` should replace."""
         directory = self.directory(job_id, rank, own=own)
-        steps: dict[int, int] = {one.slot: one.step for one in held_in(directory, rank, own=own)}
-        return layout.slot_path(directory, choose_slot(steps, step))
+        return slot_among(held_in(directory, rank, own=own), directory, step)
 
     def require_room(self, path: Path, size_bytes: int) -> None:
         """Check that a slot of this size fits.
@@ -200,7 +239,7 @@ class HostMemory:
         there = path.stat().st_size if path.exists() else 0
         status = os.statvfs(self.root)
         free = status.f_bavail * status.f_frsize
-        needed = max(0, size_bytes - there) + FREE_BYTES_MIN
+        needed = max(0, size_bytes - there) + HEADROOM_BYTES
         if size_bytes > there and free < needed:
             raise RefusedError(
                 "no_space",
@@ -208,22 +247,43 @@ class HostMemory:
                 f"{needed}: give the memory directory more room",
             )
 
+    def set_aside(self, job_id: str, generation: int, layout: Layout) -> None:
+        """Make way for ranks of ``layout``, if those of another one have left snapshots here."""
+        for directory in cuts.set_aside(self.root, job_id, generation, layout):
+            self._unmap(directory)
+
+    def old_directory(self, job_id: str, generation: int, rank: int) -> Path:
+        """Return where the snapshot of a rank of another layout is brought."""
+        return layout.old_dir(self.root, job_id, generation) / f"rank-{rank}"
+
     def forget_after(self, job_id: str, step: int) -> None:
         """Drop snapshots of later steps: a generation that begins at ``step`` rewrites them."""
         for one in self.held(job_id):
             if one.step > step:
                 invalidate(one.path)
 
-    def drop_strangers(self, job_id: str, own: frozenset[int], replicas: frozenset[int]) -> None:
-        """Remove what an earlier placement left here: ranks that now live or are kept elsewhere."""
+    def drop_strangers(
+        self, job_id: str, generation: int, own: frozenset[int], replicas: frozenset[int]
+    ) -> None:
+        """Remove what an earlier placement left here: ranks that now live or are kept elsewhere.
+
+        And what ranks of another layout left.
+        Nothing once a later generation is under way: what is strange to this one may be all that
+        the next one has.
+        """
         for keep, mine in ((own, True), (replicas, False)):
             for rank, directory in layout.ranks_in(self.root, job_id, own=mine):
                 if rank not in keep:
-                    self._remove(directory)
+                    self._remove(directory, unless=lambda: self.fence(job_id) > generation)
+        for directory in layout.old_dirs(self.root, job_id):
+            self._remove(directory, unless=lambda: self.fence(job_id) > generation)
 
     def retire(self, job_id: str, generation: int) -> None:
-        """Note that a job is over: none of its generations so far ever acts here again."""
-        lowest = max(generation, layout.read_fence(self.root, job_id)) + 1
+        """Note that a job is over: nothing up to this generation ever acts here again.
+
+        A person may begin the job again with a later one.
+        """
+        lowest = max(generation + 1, layout.read_fence(self.root, job_id))
         with self._changed:
             self._forgotten.pop(job_id, None)  # to the end: the oldest are dropped first
             self._forgotten[job_id] = lowest
@@ -241,12 +301,23 @@ class HostMemory:
         """Remove everything of a job."""
         self._remove(layout.job_dir(self.root, job_id))
 
-    def _remove(self, directory: Path) -> None:
-        """Take a directory away at once, and free its memory."""
+    def _remove(self, directory: Path, unless: Callable[[], bool] = lambda: False) -> None:
+        """Take a directory away at once, and free its memory; ``unless`` holds for as long."""
         trash = Path(tempfile.mkdtemp(prefix=".trash-", dir=self.root))
-        with contextlib.suppress(FileNotFoundError):
-            directory.replace(trash / directory.name)
+        with self._changed, contextlib.suppress(FileNotFoundError):
+            if not unless():
+                directory.replace(trash / directory.name)
+        self._unmap(directory)
         shutil.rmtree(trash, ignore_errors=True)
+
+    def _unmap(self, path: Path) -> None:
+        """Let go of a file that was taken away, or of all below a directory.
+
+        Whoever receives into one of them finds at the end that it is not there any more.
+        """
+        with self._changed:
+            for other in [one for one in self._mapped if one.is_relative_to(path)]:
+                self._mapped.pop(other).close()
 
     def _refuse_stale(self, job_id: str, generation: int) -> None:
         lowest = self.fence(job_id)
@@ -266,6 +337,11 @@ def held_in(directory: Path, rank: int, *, own: bool) -> list[Held]:
         if preamble is not None:
             found.append(Held(rank=rank, own=own, slot=slot, path=path, preamble=preamble))
     return found
+
+
+def slot_among(held: Sequence[Held], directory: Path, step: int) -> Path:
+    """Return the slot file that a snapshot of ``step`` should replace, of a directory."""
+    return layout.slot_path(directory, choose_slot({one.slot: one.step for one in held}, step))
 
 
 def choose_slot(steps: dict[int, int], step: int) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal as signals
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,14 +16,16 @@ from everstep.agent.environment import rank_environment
 from everstep.agent.exits import Intent
 from everstep.agent.forks import Fork, ForkServer
 from everstep.agent.membership import HostFacts
-from everstep.agent.ranks import RankChannel
+from everstep.agent.ranks import RankChannel, SlotBad
 from everstep.agent.replication import Replicator
 from everstep.agent.reports import RankReporter, refused_messages
-from everstep.agent.restore import Restorer
+from everstep.agent.resharding import Resharder, answered_of
+from everstep.agent.restore import Damaged, Restorer
 from everstep.agent.runs import Answer, JobRun, RankRun, RunRecord, Runs, Spawn, Start
 from everstep.agent.steps import StepMessages
 from everstep.agent.store import HostMemory
 from everstep.agent.upload import Uploads
+from everstep.core.schedule import Schedule
 from everstep.core.spec import parse_spec_json
 from everstep.memory import layout
 from everstep.memory.control import Control
@@ -59,6 +62,7 @@ class Supervisor:
         self._forks = forks
         self._channel = channel
         self._restorer = restorer
+        self._resharder = Resharder(restorer, executor)
         self._replicator = replicator
         self._uploads = uploads
         self._steps = steps
@@ -68,6 +72,8 @@ class Supervisor:
 
     def start(self, start: Start, seek_position: int) -> None:
         """Begin a generation; the host must be in its placement and fenced at it."""
+        if start.layout is not None:
+            self._memory.set_aside(start.job_id, start.generation, start.layout)
         self._memory.forget_after(start.job_id, start.restore_step)
         ranks: dict[int, RankRun] = {}
         for rank in start.ranks:
@@ -109,7 +115,7 @@ class Supervisor:
             self._spawn(self._drop_when_stored(run.job_id, run.generation))
 
     def ask(self, job_id: str, generation: int, what: str) -> bool:
-        """Ask a generation's ranks to ``save`` or ``stop``; False when none of it runs here."""
+        """Ask a generation's ranks to ``save``, ``stop``, ``recompute``; False: none is here."""
         run = self._runs.get(job_id)
         if run is None or run.generation != generation or not run.alive:
             return False
@@ -117,6 +123,22 @@ class Supervisor:
             if what == "stop":
                 rank.intent = Intent.STOP
             self._channel.ask(run.key(rank), what)
+        return True
+
+    def reschedule(self, job_id: str, generation: int, schedule: Schedule) -> bool:
+        """Let ranks snapshot by another schedule; False when none of the generation runs here.
+
+        An older one than was told before changes nothing. Ranks that connect later are told too.
+        """
+        run = self._runs.get(job_id)
+        if run is None or run.generation != generation or not run.alive:
+            return False
+        known = run.start.schedule
+        if known is None or known.version < schedule.version:
+            run.start = replace(run.start, schedule=schedule)
+            self._runs.save(run)
+            for rank in run.alive:
+                self._channel.tell_schedule(run.key(rank), schedule)
         return True
 
     async def stop_gracefully(self, job_id: str, generation: int) -> bool:
@@ -254,11 +276,38 @@ class Supervisor:
             else:
                 self._spawn(self._restore(run, rank))
 
-    async def _restore(self, run: JobRun, rank: RankRun) -> None:
-        plan = run.start.restore_of(rank.rank)
-        answer = await self._restorer.restore(
-            run.job_id, run.generation, run.start.restore_step, plan
-        )
+    def slot_bad(self, run: JobRun, rank: RankRun, bad: SlotBad) -> None:
+        """Take back what a rank was answered: the slot is damaged, another source must serve."""
+        answer = rank.answer
+        across = bad.old_rank >= 0
+        if answer is not None and across:
+            answer = answered_of(answer, bad.old_rank)
+        if answer is None or answer.step != bad.step or not (across or answer.slot == bad.slot):
+            return  # said again on a new connection
+        log.warning("rank %d of job %s: %s", rank.rank, run.job_id, bad.problem)
+        rank.answer = None
+        self._runs.save(run)
+        if not across:
+            self._replicator.damaged(run.job_id, rank.rank)
+        damaged = Damaged(answer=answer, problem=bad.problem)
+        self._spawn(self._restore(run, rank, damaged, bad.old_rank))
+
+    async def _restore(
+        self,
+        run: JobRun,
+        rank: RankRun,
+        damaged: Damaged | None = None,
+        old_rank: int = -1,
+    ) -> None:
+        if run.start.old_layout is not None:
+            answer = await self._resharder.restore(
+                run.start, rank.rank, damaged=damaged, old_rank=old_rank
+            )
+        else:
+            plan = run.start.restore_of(rank.rank)
+            answer = await self._restorer.restore(
+                run.job_id, run.generation, run.start.restore_step, plan, damaged
+            )
         if self._runs.get(run.job_id) is run and rank.intent is not Intent.KILL:
             self._answer(run, rank, answer)
 

@@ -5,29 +5,27 @@ rank's durable slot is freed at the end: a checkpoint that cannot be stored is o
 and never a stop of the training.
 
 Each step's progress is a file until the registry has answered, so that an agent that comes back
-neither uploads twice nor forgets to report.
+neither uploads twice nor forgets to report. How a file gets there is ``transfer``'s business.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Final, TypeVar
 
-import msgspec
-
+from everstep.agent.examine import Snapshot, examine
 from everstep.agent.runs import RankRun, Spawn
 from everstep.agent.shards import ShardBatch, ShardFiles, StoredShard, object_key
 from everstep.agent.store import HostMemory
-from everstep.core.errors import EverstepError, NotFoundError
-from everstep.core.ports import Bus, ObjectStore
+from everstep.agent.transfer import Transfers, Upload
+from everstep.core.errors import CorruptData, EverstepError, NotFoundError
+from everstep.core.ports import Bus
 from everstep.core.system import Clock
 from everstep.memory import layout
-from everstep.memory.reader import SlotReader
 from everstep.service.commands import send_command
 from everstep.wire.codec import to_wire
 from everstep.wire.v1.checkpoints_pb2 import ReportShards
@@ -37,10 +35,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 UPLOADS_MAX: Final = 2  # at a time: training's own traffic comes first
-# 0.5 + 1 + 2 + 4 + 8 + 16 + 3 x 20 s: about a minute and a half, then the next checkpoint's turn.
-TRIES_MAX: Final = 10
-RETRY_S_MIN: Final = 0.5
-RETRY_S_MAX: Final = 20.0
 REPORT_S_MAX: Final = 5.0  # the registry reads every object back before it answers
 REPORT_RETRY_S: Final = 1.0
 
@@ -51,30 +45,33 @@ class Uploads:
     Args:
         host_id: who reports.
         memory: where durable slots lie.
-        objects: None when the host has no object store: durable snapshots are then dropped.
+        transfers: None when the host has no object store: durable snapshots are then dropped.
         files: progress on disk.
         clock: for ``at_ms``.
         executor: for reading and checksums.
         spawn: starts a task.
+        limit_of: how many bytes a second a job allows this host; 0: no limit.
     """
 
     def __init__(
         self,
         host_id: str,
         memory: HostMemory,
-        objects: ObjectStore | None,
+        transfers: Transfers | None,
         files: ShardFiles,
         clock: Clock,
         executor: Executor,
         spawn: Spawn,
+        limit_of: Callable[[str], int],
     ) -> None:
         self._host_id = host_id
         self._memory = memory
-        self._objects = objects
+        self._transfers = transfers
         self._files = files
         self._clock = clock
         self._executor = executor
         self._spawn = spawn
+        self._limit_of = limit_of
         self._slots = asyncio.Semaphore(UPLOADS_MAX)
         self._batches = {batch.key: batch for batch in files.load()}
         self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
@@ -147,23 +144,63 @@ class Uploads:
         path = layout.durable_path(self._memory.directory(job_id, rank.rank, own=True))
         try:
             async with self._slots:
-                await self._store(path, generation, rank.rank, local)
+                await self._store(path, (job_id, generation, rank.rank), local)
         except (EverstepError, OSError) as error:
             log.warning(
-                "durable snapshot of rank %d of job %s dropped: %s", rank.rank, job_id, error
+                "a checkpoint of job %s lacks rank %d, the next one tries again: %s",
+                job_id,
+                rank.rank,
+                error,
             )
         finally:
             if not self._closing:  # else the next agent finds the slot still to be stored
                 rank.control.durable_busy = False
 
-    async def _store(self, path: Path, generation: int, rank: int, local: frozenset[int]) -> None:
-        if self._objects is None:
+    async def _store(self, path: Path, whose: tuple[str, int, int], local: frozenset[int]) -> None:
+        if self._transfers is None:
             raise NotFoundError("this host has no object store")
-        snapshot = await self._call(lambda: _examine(path))
-        uri = object_key(snapshot.job_id, snapshot.step, generation, rank)
-        await self._put(uri, path, snapshot.bytes)
+        job_id, generation, rank = whose
+        snapshot = await self._call(lambda: examine(path))
+        if (snapshot.job_id, snapshot.rank) != (job_id, rank):
+            raise CorruptData(
+                f"{path}: expected rank {rank} of job {job_id}, got rank {snapshot.rank} of job "
+                f"{snapshot.job_id}"
+            )
+        uri = object_key(job_id, snapshot.step, generation, rank)
+        shard = StoredShard(rank=rank, uri=uri, bytes=snapshot.bytes, checksum=snapshot.checksum)
+        batch = self._batch(snapshot, generation, local)
+        if shard not in batch.shards:  # else an earlier agent of this host has stored it
+            await self._put(self._transfers, shard, path, job_id)
+            batch = self._batch(snapshot, generation, local).with_shard(shard)
+            self._batches[batch.key] = batch
+            self._files.save(batch)
+            if batch.complete:
+                self._complete.put_nowait(batch)
+        if batch.complete:
+            self._drop_older(batch)
+
+    async def _put(self, transfers: Transfers, shard: StoredShard, path: Path, job_id: str) -> None:
+        upload = Upload(
+            key=shard.uri,
+            path=str(path),
+            size_bytes=shard.bytes,
+            checksum=shard.checksum,
+            bytes_per_s_max=self._limit_of(job_id),
+        )
+        try:
+            await transfers.store(upload)
+        except (EverstepError, OSError):
+            await transfers.drop(shard.uri)
+            raise
+        except asyncio.CancelledError:
+            if not self._closing:  # its generation is over
+                self._spawn(transfers.drop(shard.uri))
+            raise
+
+    def _batch(self, snapshot: Snapshot, generation: int, local: frozenset[int]) -> ShardBatch:
+        """Return what is stored of a step on this host."""
         key = (snapshot.job_id, generation, snapshot.step)
-        batch = self._batches.get(key) or ShardBatch(
+        return self._batches.get(key) or ShardBatch(
             job_id=snapshot.job_id,
             generation=generation,
             step=snapshot.step,
@@ -171,28 +208,6 @@ class Uploads:
             data_state=snapshot.data_state,
             expected=tuple(sorted(local)),
         )
-        shard = StoredShard(rank=rank, uri=uri, bytes=snapshot.bytes, checksum=snapshot.checksum)
-        batch = batch.with_shard(shard)
-        self._batches[key] = batch
-        self._files.save(batch)
-        if batch.complete:
-            self._complete.put_nowait(batch)
-            self._drop_older(batch)
-
-    async def _put(self, uri: str, path: Path, size_bytes: int) -> None:
-        assert self._objects is not None
-        pause_s = RETRY_S_MIN
-        for attempt in range(1, TRIES_MAX + 1):
-            try:
-                await self._objects.put_file(uri, str(path), size_bytes=size_bytes)
-            except EverstepError as error:
-                if attempt == TRIES_MAX or not error.retryable:
-                    raise
-                log.warning("upload of %s, try %d of %d: %s", uri, attempt, TRIES_MAX, error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_S_MAX)
-            else:
-                return
 
     async def _report(self, bus: Bus, batch: ShardBatch) -> None:
         command = to_wire(batch.report(self._host_id, self._clock.now_ms()), ReportShards())
@@ -232,33 +247,3 @@ class Uploads:
 
     async def _call(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-
-
-class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a durable slot holds, checked."""
-
-    job_id: str
-    step: int
-    world_size: int
-    data_state: str
-    bytes: int
-    checksum: str
-
-
-def _examine(path: Path) -> _Snapshot:
-    """Check a slot before it is stored for good, and name what will be stored.
-
-    Raises:
-        CorruptData: it went bad in memory.
-        NotFoundError: there is no complete snapshot.
-    """
-    with SlotReader(path) as reader:
-        header = reader.verify()
-        return _Snapshot(
-            job_id=header.job_id,
-            step=header.step,
-            world_size=header.world_size,
-            data_state=json.dumps(header.data_state),
-            bytes=reader.preamble.slot_bytes,
-            checksum=reader.checksum(),
-        )

@@ -86,12 +86,15 @@ class BatchPlan:
         samples: sequences in the corpus.
         global_batch: samples a step, over all data-parallel groups.
         micro_batch: samples a micro-batch; divides ``global_batch``.
+        sizes: if the batch has not always been as large: (position, samples) from which on it was,
+            sorted, from position 0 on. The stream of samples has no gap where the size changes.
     """
 
     seed: int
     samples: int
     global_batch: int
     micro_batch: int
+    sizes: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -112,6 +115,24 @@ class BatchPlan:
         epoch, place = divmod(number, self.samples)
         return _order(self.samples, self.seed, epoch)(place)
 
+    def first_of(self, position: int) -> int:
+        """Return the place in the stream of samples at which a batch begins.
+
+        Raises:
+            InvalidInput: the batch at this position is not one of ``global_batch`` samples.
+        """
+        place, at, size = 0, 0, self.global_batch
+        for begin, samples in self.sizes:
+            if begin > position:
+                break
+            place, at, size = place + (begin - at) * size, begin, samples
+        if size != self.global_batch:
+            raise InvalidInput(
+                f"the batch at position {position} is one of {size} samples, and batches of "
+                f"{self.global_batch} are asked for"
+            )
+        return place + (position - at) * size
+
     def batch(self, position: int) -> tuple[tuple[int, ...], ...]:
         """Return the micro-batches of a global batch: sample numbers, in their fixed order."""
         return self._block(position, 0, self.micro_batches)
@@ -131,7 +152,7 @@ class BatchPlan:
         return self._block(position, group * count, (group + 1) * count)
 
     def _block(self, position: int, start: int, stop: int) -> tuple[tuple[int, ...], ...]:
-        first = position * self.global_batch
+        first = self.first_of(position)
         size = self.micro_batch
         return tuple(
             tuple(self.sample_at(first + micro * size + item) for item in range(size))

@@ -9,12 +9,14 @@ cost more than it says: each word is one aligned 64-bit store.
     8   replicated_step   agent writes: the newest step whose snapshot the peer has acknowledged
     16  replication_off   agent writes: 1 when the placement has no peer
     24  durable_busy      rank sets 1 with a new durable snapshot, agent sets 0 when it is stored
+    32  phase             rank writes: where in a step it is
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +29,21 @@ _MAGIC: Final = int.from_bytes(b"EVCTRL01", "little")
 _REPLICATED_STEP: Final = 1
 _REPLICATION_OFF: Final = 2
 _DURABLE_BUSY: Final = 3
+_PHASE: Final = 4
+
+
+class Phase(IntEnum):
+    """Where in a step a rank is; numbered as ``RankPhase`` in agents.proto.
+
+    What may take long without anything being wrong lies at the start and between two steps.
+    """
+
+    STARTING = 0
+    LOADING = 1
+    COMPUTING = 2
+    AGREEING = 3
+    SNAPSHOTTING = 4
+    BETWEEN = 5
 
 
 class Control:
@@ -73,8 +90,18 @@ class Control:
     def durable_busy(self, busy: bool) -> None:
         self._words[_DURABLE_BUSY] = int(busy)
 
+    @property
+    def phase(self) -> Phase:
+        """Where in a step the rank is."""
+        return Phase(self._words[_PHASE])
+
+    @phase.setter
+    def phase(self, phase: Phase) -> None:
+        self._words[_PHASE] = phase
+
     def reset(self, *, replication_off: bool) -> None:
         """Forget what an earlier generation's peer held; the agent calls this before a start."""
+        self.phase = Phase.STARTING
         self.replicated_step = NO_STEP
         self.replication_off = replication_off
         self.durable_busy = False

@@ -9,6 +9,11 @@
                                    control    words shared by rank and agent
                           replica-<r>/slot-0  copies kept for a peer host's rank
                                       slot-1
+                          layout              of the ranks whose snapshots these are
+                          old-<g>-<n>/        what ranks of another layout left, set aside when
+                              rank-<r>/       generation g began; kept until the new ranks' state
+                              replica-<r>/    is safe
+                          old-<g>/rank-<r>/   the same, brought here from elsewhere
 
 ``memory_dir`` is on tmpfs: it outlives processes and dies with the host, which is the point.
 """
@@ -21,6 +26,7 @@ from pathlib import Path
 from typing import Final
 
 SLOT_COUNT: Final = 2  # one is always complete while the other is being written
+_OLD: Final = "old-"
 
 
 def job_dir(memory_dir: Path, job_id: str) -> Path:
@@ -36,6 +42,26 @@ def rank_dir(memory_dir: Path, job_id: str, rank: int) -> Path:
 def replica_dir(memory_dir: Path, job_id: str, rank: int) -> Path:
     """Return the directory of the copies kept for a rank of another host."""
     return memory_dir / job_id / f"replica-{rank}"
+
+
+def old_dir(memory_dir: Path, job_id: str, generation: int) -> Path:
+    """Return where what a generation needs of ranks of another layout is brought."""
+    return memory_dir / job_id / f"{_OLD}{generation}"
+
+
+def old_dirs(memory_dir: Path, job_id: str) -> list[Path]:
+    """Return every directory of what ranks of other layouts left, the newest first."""
+    found = [
+        entry
+        for entry in _entries(job_dir(memory_dir, job_id))
+        if entry.name.startswith(_OLD) and entry.is_dir()
+    ]
+    return sorted(found, key=lambda one: tuple(map(int, one.name.split("-")[1:])), reverse=True)
+
+
+def is_old(name: str) -> bool:
+    """Say whether a directory of this name belongs to ranks of another layout."""
+    return name.startswith(_OLD)
 
 
 def slot_path(directory: Path, slot: int) -> Path:
@@ -55,14 +81,17 @@ def control_path(directory: Path) -> Path:
 
 def ranks_in(memory_dir: Path, job_id: str, *, own: bool) -> Iterator[tuple[int, Path]]:
     """Yield ``(rank, directory)`` of the ranks that have a directory here, sorted by rank."""
+    yield from ranks_under(job_dir(memory_dir, job_id), own=own)
+
+
+def ranks_under(directory: Path, *, own: bool) -> Iterator[tuple[int, Path]]:
+    """Yield ``(rank, directory)`` of the ranks that have one below, sorted by rank."""
     prefix = "rank-" if own else "replica-"
     found: list[tuple[int, Path]] = []
-    directory = job_dir(memory_dir, job_id)
-    if directory.is_dir():
-        for entry in directory.iterdir():
-            number = entry.name.removeprefix(prefix)
-            if number != entry.name and number.isdecimal():
-                found.append((int(number), entry))
+    for entry in _entries(directory):
+        number = entry.name.removeprefix(prefix)
+        if number != entry.name and number.isdecimal():
+            found.append((int(number), entry))
     yield from sorted(found)
 
 
@@ -88,3 +117,11 @@ def write_fence(memory_dir: Path, job_id: str, generation: int) -> int:
     temporary.write_text(str(generation))
     temporary.replace(directory / "generation")
     return generation
+
+
+def _entries(directory: Path) -> list[Path]:
+    """Return what lies in a directory; nothing if it is not there."""
+    try:
+        return list(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []

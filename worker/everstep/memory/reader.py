@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,9 +13,11 @@ from everstep.core.errors import CorruptData, NotFoundError
 from everstep.memory.slot import (
     Entry,
     Mismatch,
+    Outline,
     SlotHeader,
     checksum_of,
     decode_header,
+    decode_outline,
     mismatches_in,
     read_preamble,
     refuse_mismatches,
@@ -33,8 +36,8 @@ class SlotReader:
         preamble = read_preamble(path)
         if preamble is None:
             raise NotFoundError(f"{path} holds no complete snapshot")
-        with path.open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), preamble.slot_bytes, access=mmap.ACCESS_COPY)
+        self._file = path.open("rb", buffering=0)
+        self._map = mmap.mmap(self._file.fileno(), preamble.slot_bytes, access=mmap.ACCESS_COPY)
         self._view = memoryview(self._map)
         self.path = path
         self.preamble = preamble
@@ -58,6 +61,26 @@ class SlotReader:
     def tensor(self, entry: Entry) -> memoryview:
         """Return a tensor's bytes where they lie; valid until ``close``."""
         return self._view[entry.offset : entry.offset + entry.bytes]
+
+    def read_into(self, entry: Entry, begin: int, target: memoryview) -> None:
+        """Copy a part of a tensor's bytes, without looking at them.
+
+        For whoever copies everything: mapping and unmapping all pages costs as much as the copy.
+
+        Args:
+            entry: of the tensor.
+            begin: from where on [bytes within the tensor].
+            target: to be filled.
+
+        Raises:
+            CorruptData: the file ends before.
+        """
+        file, offset = self._file.fileno(), entry.offset + begin
+        while target:
+            count = os.preadv(file, (target,), offset)
+            if not count:
+                raise CorruptData(f"{self.path}: the file ends within tensor {entry.name}")
+            offset, target = offset + count, target[count:]
 
     def object_data(self, name: str) -> bytes | None:
         """Return an object's msgpack bytes, None if there is no such object.
@@ -94,6 +117,7 @@ class SlotReader:
     def close(self) -> None:
         """Let go of the mapping."""
         self._view.release()
+        self._file.close()
         with contextlib.suppress(BufferError):  # a tensor is still looked at: it goes with the last
             self._map.close()
 
@@ -118,3 +142,19 @@ def verify_slot(path: Path) -> SlotHeader:
     """
     with SlotReader(path) as reader:
         return reader.verify()
+
+
+def outline_in(path: Path) -> Outline | None:
+    """Return what the header of a snapshot says; None when there is no whole one.
+
+    The tensors are not looked at, and may be written anew meanwhile: then the header does not fit.
+    """
+    preamble = read_preamble(path)
+    if preamble is None:
+        return None
+    with path.open("rb", buffering=0) as file:
+        data = os.pread(file.fileno(), preamble.header_bytes, preamble.header_offset)
+    try:
+        return decode_outline(data, preamble, str(path))
+    except CorruptData:
+        return None

@@ -21,7 +21,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import xxhash
@@ -123,6 +123,29 @@ class SlotHeader:
     objects: dict[str, StoredObject] = field(default_factory=dict)
 
 
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a tensor lies, and what its bytes must come to."""
+
+    name: str
+    offset: int
+    bytes: int
+    checksum: str
+
+
+class Outline(msgspec.Struct, frozen=True):
+    """What checking needs of a header; decoding all of it takes longer than hashing 5 MB."""
+
+    job_id: str
+    rank: int
+    step: int
+    generation: int
+    entries: tuple[Place, ...]
+    objects: dict[str, StoredObject] = {}
+
+
+H = TypeVar("H", SlotHeader, Outline)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
     """A tensor or object whose bytes are not what the header promises."""
@@ -137,6 +160,7 @@ class Mismatch:
 
 header_encoder: Final = msgspec.msgpack.Encoder()
 _header_decoder: Final = msgspec.msgpack.Decoder(SlotHeader)
+_outline_decoder: Final = msgspec.msgpack.Decoder(Outline)
 
 
 def parse_preamble(data: bytes) -> Preamble | None:
@@ -189,6 +213,15 @@ def decode_header(data: bytes, preamble: Preamble, where: str) -> SlotHeader:
     Raises:
         CorruptData: checksum, format, or a step or place that contradicts the preamble.
     """
+    return _decode(_header_decoder, data, preamble, where)
+
+
+def decode_outline(data: bytes, preamble: Preamble, where: str) -> Outline:
+    """Check header bytes as ``decode_header`` does, and decode what checking the rest needs."""
+    return _decode(_outline_decoder, data, preamble, where)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[H], data: bytes, preamble: Preamble, where: str) -> H:
     checksum = xxhash.xxh3_64_intdigest(data)
     if checksum != preamble.header_checksum:
         raise CorruptData(
@@ -196,7 +229,7 @@ def decode_header(data: bytes, preamble: Preamble, where: str) -> SlotHeader:
             f"got {checksum:016x}"
         )
     try:
-        header = _header_decoder.decode(data)
+        header = decoder.decode(data)
     except msgspec.DecodeError as error:
         raise CorruptData(f"{where}: header cannot be decoded: {error}") from None
     if (header.step, header.generation) != (preamble.step, preamble.generation):
@@ -226,6 +259,12 @@ def mismatches_in(slot: memoryview, header: SlotHeader) -> tuple[Mismatch, ...]:
         got = checksum_of(slot[entry.offset : entry.offset + entry.bytes])
         if got != entry.checksum:
             found.append(Mismatch(name=entry.name, expected=entry.checksum, got=got))
+    return (*found, *mismatched_objects(header))
+
+
+def mismatched_objects(header: SlotHeader | Outline) -> tuple[Mismatch, ...]:
+    """Check every object; return those whose bytes are wrong."""
+    found: list[Mismatch] = []
     for name, stored in sorted(header.objects.items()):
         got = checksum_of(stored.data)
         if got != stored.checksum:
@@ -233,7 +272,9 @@ def mismatches_in(slot: memoryview, header: SlotHeader) -> tuple[Mismatch, ...]:
     return tuple(found)
 
 
-def refuse_mismatches(wrong: tuple[Mismatch, ...], header: SlotHeader, where: str) -> None:
+def refuse_mismatches(
+    wrong: tuple[Mismatch, ...], header: SlotHeader | Outline, where: str
+) -> None:
     """Raise when anything is wrong.
 
     Raises:

@@ -15,18 +15,14 @@ import io
 import math
 import pickle
 import struct
-import sys
 import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from everstep.memory.slot import ALIGNMENT_BYTES
+from everstep.objectstore.torch_archive import record, write_heads
 
-# Records are named after the archive; torch finds them whatever its name is.
-_ARCHIVE: Final = "archive/"
-_EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the oldest date that ZIP knows: the same bytes each time
-_VERSION: Final = "3\n"  # of torch's format, since 1.6
 _PAD_ID: Final = b"FB"  # the extra field that torch pads with, too
 # What the storage of a dtype was called when storages had types; the pickle still says it so.
 _STORAGES: Final = {
@@ -72,10 +68,8 @@ def wrapping(dtype: str, shape: tuple[int, ...], size_bytes: int) -> Wrapping:
     """
     file = io.BytesIO()
     archive = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
-    archive.writestr(_record("data.pkl"), _description(dtype, shape))
-    archive.writestr(_record("byteorder"), sys.byteorder)
-    archive.writestr(_record("version"), _VERSION)
-    data = _record("data/0")
+    write_heads(archive, _description(dtype, shape))
+    data = record("data/0")
     data.file_size = data.compress_size = size_bytes
     data.CRC, data.header_offset = 0, file.tell()
     is_large = size_bytes > zipfile.ZIP64_LIMIT
@@ -105,10 +99,6 @@ class _Behind(io.BytesIO):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         assert whence == io.SEEK_SET, "the archive seeks from the beginning"
         return super().seek(offset - self._skipped) + self._skipped
-
-
-def _record(name: str) -> zipfile.ZipInfo:
-    return zipfile.ZipInfo(_ARCHIVE + name, _EPOCH)
 
 
 def _description(dtype: str, shape: tuple[int, ...]) -> bytes:

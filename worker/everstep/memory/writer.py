@@ -98,6 +98,12 @@ def plan_entries(specs: Sequence[TensorSpec]) -> tuple[tuple[Entry, ...], int]:
     return tuple(entries), offset - PREAMBLE_BYTES
 
 
+def slot_bytes(specs: Sequence[TensorSpec]) -> int:
+    """Return how large a slot file of these tensors is, with room for its header."""
+    _, payload = plan_entries(specs)
+    return PREAMBLE_BYTES + payload + _HEADER_ROOM_BYTES
+
+
 def _torch_file(part: Part | None, offset: int, size: int) -> TorchFile | None:
     if part is None:
         return None
@@ -137,8 +143,14 @@ class SlotWriter:
         assert len(self.buffers) == len(entries), "two tensors have the same name"
         for entry, spec in zip(entries, specs, strict=True):
             self._wrap(entry, spec.wrapping)
+        self.checksums = [entry.checksum for entry in entries]  # of the newest snapshot, as specs
         self._encoded_entries, places = _encode_entries(entries)
         self._checksum_places = list(zip(self.buffers.values(), places, strict=True))
+
+    @property
+    def memory(self) -> memoryview:
+        """All of the file but the header."""
+        return self._view
 
     def _wrap(self, entry: Entry, around: Wrapping) -> None:
         """Write what lies around a tensor's bytes; they never change it."""
@@ -189,8 +201,9 @@ class SlotWriter:
     def _checksummed_entries(self) -> bytearray:
         """Return the entries as msgpack; only the checksums change from one time to the next."""
         encoded = self._encoded_entries
-        for buffer, place in self._checksum_places:
-            encoded[place : place + CHECKSUM_CHARS] = checksum_of(buffer).encode()
+        self.checksums = [checksum_of(buffer) for buffer, _ in self._checksum_places]
+        for checksum, (_, place) in zip(self.checksums, self._checksum_places, strict=True):
+            encoded[place : place + CHECKSUM_CHARS] = checksum.encode()
         return encoded
 
     def close(self) -> None:

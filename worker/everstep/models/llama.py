@@ -22,6 +22,8 @@ import xxhash
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from everstep.train.recomputing import checkpoint
+
 # Makes the vocabulary divisible by every usual tensor-parallel degree.
 VOCAB_MULTIPLE: Final = 64
 _INIT_STD: Final = 0.02  # GPT-2's and Llama's choice
@@ -42,6 +44,8 @@ class LlamaConfig:
         dropout: probability on the residual branches.
         rope_theta: base of the rotary frequencies.
         norm_eps: added to the mean square.
+        recompute: keep no activations of a block but its input; compute them again when backward
+            needs them, and compare.
     """
 
     dim: int = 64
@@ -54,6 +58,7 @@ class LlamaConfig:
     dropout: float = 0.0
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
+    recompute: bool = False
 
     @property
     def head_dim(self) -> int:
@@ -109,10 +114,11 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """One decoder layer, pre-norm."""
+    """One decoder layer, pre-norm; ``name`` is what a report calls it."""
 
-    def __init__(self, config: LlamaConfig) -> None:
+    def __init__(self, config: LlamaConfig, name: str) -> None:
         super().__init__()
+        self.recompute, self.name = config.recompute, name
         self.attention_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
         self.attention = Attention(config)
         self.ffn_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
@@ -121,6 +127,12 @@ class Block(nn.Module):
 
     def forward(self, x_BTD: Tensor, rope_2TE: Tensor) -> Tensor:
         """Return the layer's output, D wide."""
+        if self.recompute:
+            out_BTD: Tensor = checkpoint(self._compute, x_BTD, rope_2TE, name=self.name)
+            return out_BTD
+        return self._compute(x_BTD, rope_2TE)
+
+    def _compute(self, x_BTD: Tensor, rope_2TE: Tensor) -> Tensor:
         x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), rope_2TE))
         out_BTD: Tensor = x_BTD + self.dropout(self.ffn(self.ffn_norm(x_BTD)))
         return out_BTD
@@ -149,7 +161,10 @@ class Stage(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(config.padded_vocab, config.dim) if has_embedding else None
         self.layers = nn.ModuleDict(
-            {str(index): Block(config) for index in range(first_layer, first_layer + layer_count)}
+            {
+                str(index): Block(config, f"layers.{index}")
+                for index in range(first_layer, first_layer + layer_count)
+            }
         )
         self.norm = nn.RMSNorm(config.dim, eps=config.norm_eps) if has_output else None
         self.output = nn.Linear(config.dim, config.padded_vocab, bias=False) if has_output else None

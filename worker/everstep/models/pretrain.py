@@ -1,7 +1,7 @@
 """Pre-trains the reference model; the entry point of the demo and of the tests.
 
 ``args`` of the job spec: the sizes of ``LlamaConfig`` (dim, layers, heads, kv_heads, ffn_dim,
-vocab_size, dropout) and lr, warmup_steps, weight_decay, max_grad_norm.
+vocab_size, dropout, recompute) and lr, warmup_steps, weight_decay, max_grad_norm.
 """
 
 from __future__ import annotations

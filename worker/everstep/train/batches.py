@@ -40,6 +40,7 @@ class Batch:
             whatever they give.
         targets: the same one token further on; of other datasets the second of a pair, or None.
         token_count: tokens trained on in this share; of other datasets its samples.
+        shadow: another group's share, whose gradient is compared and thrown away.
     """
 
     position: int
@@ -48,6 +49,7 @@ class Batch:
     inputs: Any
     targets: Any
     token_count: int
+    shadow: bool = False
 
 
 class BatchSource:
@@ -60,6 +62,7 @@ class BatchSource:
         groups: how many there are.
         device: where the tensors go.
         dataset: instead of the token shards at ``spec.path``.
+        sizes: of batches before, see ``BatchPlan``.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class BatchSource:
         groups: int,
         device: torch.device,
         dataset: Dataset | None = None,
+        sizes: tuple[tuple[int, int], ...] = (),
     ) -> None:
         self._spec = spec
         self._group, self._groups = group, groups
@@ -87,11 +91,12 @@ class BatchSource:
             samples=samples,
             global_batch=spec.global_batch,
             micro_batch=spec.micro_batch,
+            sizes=sizes,
         )
 
-    def batch(self, position: int) -> Batch:
-        """Return this group's share of the global batch at ``position``."""
-        share = self.plan.share(position, self._group, self._groups)
+    def batch(self, position: int, group: int | None = None) -> Batch:
+        """Return this or another group's share of the global batch at ``position``."""
+        share = self.plan.share(position, self._group if group is None else group, self._groups)
         samples = tuple(sample for micro in share for sample in micro)
         if self._shards is not None:
             # One row a sample; the last token of a row is only a target.

@@ -17,8 +17,9 @@ import torch
 from torch import distributed as dist
 
 from everstep.core.errors import InvalidInput
+from everstep.core.schedule import Schedule
 
-WORDS: Final = 11
+WORDS: Final = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,11 @@ class Vote:
         durable_busy: whether its durable slot is still being uploaded.
         step: how many steps it has completed.
         finishing: whether it is through: its entry point has returned, or all steps are made.
+        schedule: how often to snapshot, said by one rank for all; None on the others.
+        rerun: fingerprint of its work less that of the work which it re-ran: 0 in all if all agree.
+        recompute: whether its agent asked for work to be re-run.
+        discord: its share in the sum that is zero if all who hold the same bits agree on their
+            newest snapshot; None: it is not whole yet.
     """
 
     squared_norm: float = 0.0
@@ -46,23 +52,41 @@ class Vote:
     durable_busy: bool = False
     step: int = 0
     finishing: bool = False
+    schedule: Schedule | None = None
+    rerun: int = 0
+    recompute: bool = False
+    discord: float | None = 0.0
+
+    @property
+    def finite(self) -> bool:
+        """Whether this rank's own gradient and loss are."""
+        return math.isfinite(self.squared_norm) and math.isfinite(self.loss or 0.0)
 
     def words(self) -> list[float]:
         """Return the numbers that are summed."""
         loss = 0.0 if self.loss is None else self.loss
-        finite = math.isfinite(self.squared_norm) and math.isfinite(loss)
+        said = self.schedule
         return [
             self.squared_norm,
             loss,
             float(self.loss is not None),
             float(self.tokens),
-            float(not finite),
+            float(not self.finite),
             float(self.save),
             float(self.stop),
             float(self.replicated),
             float(self.durable_busy),
             float(self.step),
             float(self.finishing),
+            float(self.rerun),
+            float(self.recompute),
+            float(self.discord is None),
+            self.discord or 0.0,
+            *(
+                (said.version, said.memory_every_steps, said.object_every_steps)
+                if said is not None
+                else (0.0, 0.0, 0.0)
+            ),
         ]
 
 
@@ -79,6 +103,11 @@ class Agreement:
         stop: somebody asked for a stop.
         replicated: every rank's newest snapshot is in two hosts' memory.
         durable_free: no rank's durable slot is being uploaded.
+        schedule: how often to snapshot, from this step on.
+        rerun_differs: some work that was re-run has come out otherwise.
+        recompute: somebody asked for work to be re-run.
+        equal: in the newest snapshot all ranks hold the same of what they share; None: somebody's
+            is not whole yet.
     """
 
     grad_norm: float
@@ -89,6 +118,10 @@ class Agreement:
     stop: bool
     replicated: bool
     durable_free: bool
+    schedule: Schedule
+    rerun_differs: bool = False
+    recompute: bool = False
+    equal: bool | None = True
 
 
 def noted(agreement: Agreement) -> dict[str, Any]:
@@ -103,7 +136,14 @@ def noted(agreement: Agreement) -> dict[str, Any]:
 
 def from_notes(notes: dict[str, Any]) -> Agreement:
     """Return the agreement of a step that is over, with nothing asked for and nothing allowed."""
-    return Agreement(**notes, save=False, stop=False, replicated=False, durable_free=False)
+    return Agreement(
+        **notes,
+        save=False,
+        stop=False,
+        replicated=False,
+        durable_free=False,
+        schedule=Schedule(),
+    )
 
 
 def tally(words: list[float], world_size: int, mine: Vote) -> Agreement:
@@ -117,7 +157,8 @@ def tally(words: list[float], world_size: int, mine: Vote) -> Agreement:
     Raises:
         InvalidInput: the ranks do not vote on the same: one has returned while others train on.
     """
-    squared, loss, losses, tokens, non_finite, save, stop, replicated, busy, steps, through = words
+    *votes, rerun, recompute, unknown, discord, version, memory_every, object_every = words
+    squared, loss, losses, tokens, non_finite, save, stop, replicated, busy, steps, through = votes
     if through not in {0, world_size}:
         raise InvalidInput(
             f"{int(through)} of {world_size} ranks have returned from the entry point while the "
@@ -138,6 +179,14 @@ def tally(words: list[float], world_size: int, mine: Vote) -> Agreement:
         stop=stop > 0,
         replicated=replicated == world_size,
         durable_free=busy == 0,
+        schedule=Schedule(
+            version=int(version),
+            memory_every_steps=int(memory_every),
+            object_every_steps=int(object_every),
+        ),
+        rerun_differs=rerun != 0,
+        recompute=recompute > 0,
+        equal=None if unknown else discord == 0,
     )
 
 
@@ -150,7 +199,7 @@ class StepCollective:
     """
 
     def __init__(self, group: dist.ProcessGroup, world_size: int) -> None:
-        self._group = group
+        self.group = group
         self._world_size = world_size
         self._words = torch.zeros(WORDS, dtype=torch.float64)
 
@@ -158,5 +207,5 @@ class StepCollective:
         """Sum everybody's vote; blocks until all ranks have voted. Raises as ``tally`` does."""
         self._words.copy_(torch.tensor(vote.words(), dtype=torch.float64))
         if self._world_size > 1:
-            dist.all_reduce(self._words, group=self._group)
+            dist.all_reduce(self._words, group=self.group)
         return tally(self._words.tolist(), self._world_size, vote)

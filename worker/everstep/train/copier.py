@@ -53,6 +53,8 @@ class Copier:
         torch.set_num_threads(1)  # the rank's threads belong to training
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
+            # A stream of its own: training's does not wait for the copies in it.
+            torch.cuda.set_stream(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]  # torch has no types for it
         while True:
             work = self._work.get()
             try:

@@ -63,6 +63,10 @@ class BadEntryPointError(Exception):
     """The job's entry point cannot be found or is not callable."""
 
 
+class HostTooSmallError(Exception):
+    """The host's memory does not hold the snapshots of its ranks and the copies of its peer's."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """How the rank ended, as its last words say it."""
@@ -101,6 +105,8 @@ def is_peer_lost(error: BaseException) -> bool:
 def _class_of(error: BaseException) -> ExitClass:
     if isinstance(error, BadEntryPointError):
         return ExitClass.BAD_ENTRY_POINT
+    if isinstance(error, HostTooSmallError):
+        return ExitClass.HOST_TOO_SMALL
     if isinstance(error, StateMismatchError):
         return ExitClass.USER_ERROR
     if isinstance(error, RestoreFailedError):

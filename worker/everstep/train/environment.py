@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
+
+from everstep.core.corrections import NO_CORRECTIONS, Corrections
 from everstep.core.errors import InvalidInput
+from everstep.core.schedule import Schedule, first_schedule
 from everstep.core.spec import JobSpec, parse_spec_json
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +35,11 @@ class RankEnvironment:
         spec: of the job; None in bare runs, where the caller gives it.
         agent_socket: where the host's agent listens; None in bare runs.
         memory_dir: the host's snapshot memory; None in bare runs.
+        host_ranks: all that share that memory, this one among them.
+        replica_count: ranks of other hosts whose copies will lie there.
         seek_position: data position to begin at instead of the restored one; None: as restored.
+        schedule: how often to snapshot at first; None: as the spec says.
+        corrections: what the run's course was changed by since it began.
     """
 
     rank: int
@@ -40,12 +51,20 @@ class RankEnvironment:
     spec: JobSpec | None = None
     agent_socket: Path | None = None
     memory_dir: Path | None = None
+    host_ranks: tuple[int, ...] = ()
+    replica_count: int = 0
     seek_position: int | None = None
+    schedule: Schedule | None = None
+    corrections: Corrections = NO_CORRECTIONS
 
     @property
     def is_bare(self) -> bool:
         """Whether no agent looks after this rank."""
         return self.agent_socket is None
+
+    def schedule_for(self, spec: JobSpec) -> Schedule:
+        """Return how often to snapshot at first."""
+        return self.schedule or first_schedule(spec.checkpoint)
 
 
 def read_environment(env: Mapping[str, str]) -> RankEnvironment:
@@ -74,8 +93,27 @@ def read_environment(env: Mapping[str, str]) -> RankEnvironment:
         spec=parse_spec_json(env["EVERSTEP_SPEC"]),
         agent_socket=Path(env["EVERSTEP_AGENT_SOCKET"]),
         memory_dir=Path(env["EVERSTEP_MEMORY_DIR"]),
+        host_ranks=_integers(env, "EVERSTEP_HOST_RANKS"),
+        replica_count=_integer(env, "EVERSTEP_REPLICA_COUNT", 0),
         seek_position=_integer(env, "EVERSTEP_SEEK_POSITION", 0) if seek else None,
+        schedule=_decoded(env, "EVERSTEP_SCHEDULE", Schedule),
+        corrections=_decoded(env, "EVERSTEP_CORRECTIONS", Corrections) or NO_CORRECTIONS,
     )
+
+
+def _decoded(env: Mapping[str, str], name: str, kind: type[T]) -> T | None:
+    text = env.get(name, "")
+    try:
+        return msgspec.json.decode(text, type=kind) if text else None
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(
+            f"environment variable {name} is no {kind.__name__.lower()}: {text!r}: {error}"
+        ) from None
+
+
+def _integers(env: Mapping[str, str], name: str) -> tuple[int, ...]:
+    parts = [part for part in env.get(name, "").split(",") if part]
+    return tuple(_integer({name: part}, name, 0) for part in parts)
 
 
 def _integer(env: Mapping[str, str], name: str, default: int) -> int:

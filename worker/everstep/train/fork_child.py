@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from everstep.train.leaving import call
+from everstep.train.stacks import tell_stacks_when_asked
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _libc: Final = ctypes.CDLL(None, use_errno=True)  # loaded before the fork
@@ -55,10 +56,11 @@ def become_rank(request: ForkRequest, server_pid: int, run: Callable[[], Any]) -
     code = 1
     try:
         os.setsid()
-        _die_with(server_pid)
+        die_with(server_pid)
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        _redirect(Path(request.log_path))
+        redirect(Path(request.log_path))
+        tell_stacks_when_asked(Path(request.log_path))
         os.environ.update(request.env)
         os.chdir(request.cwd)
         sys.path[0] = request.cwd
@@ -73,7 +75,7 @@ def become_rank(request: ForkRequest, server_pid: int, run: Callable[[], Any]) -
         os._exit(code)
 
 
-def _die_with(server_pid: int) -> None:
+def die_with(server_pid: int) -> None:
     """Ask the kernel to kill us when the server dies."""
     if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
@@ -81,7 +83,8 @@ def _die_with(server_pid: int) -> None:
         os._exit(1)
 
 
-def _redirect(log_path: Path) -> None:
+def redirect(log_path: Path) -> None:
+    """Let standard output and error go to a log, and a crash too."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -92,7 +95,6 @@ def _redirect(log_path: Path) -> None:
     os.close(nothing)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # is a TextIOWrapper
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)  # stacks of a rank that hangs
 
 
 def _refresh_libraries(env: dict[str, str]) -> None:

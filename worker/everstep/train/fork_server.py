@@ -32,8 +32,9 @@ import msgspec
 from everstep.agent import framing
 from everstep.core.errors import CorruptData
 from everstep.core.system import Clock, SystemClock
-from everstep.train import fork_child
+from everstep.train import fork_child, fork_probe
 from everstep.train.fork_child import ForkRequest
+from everstep.train.fork_probe import ProbeFork
 
 # What every rank needs; each costs 0.1 to 1 s to import and nothing to inherit.
 PRELOAD: Final = (
@@ -46,6 +47,7 @@ PRELOAD: Final = (
     "torch.distributed.pipelining",
     "everstep.train",
     "everstep.train.rank_main",
+    "everstep.train.probes.run",
     "everstep.train.warm:warm_up",
 )
 PRELOAD_HELP: Final = "modules to import and module:function to call, comma-separated"
@@ -89,6 +91,7 @@ class ForkServer:
         self._live: dict[int, ForkRequest] = {}  # by pid
         self._exits: dict[int, Exit] = {}  # by pid, until acknowledged
         self._fences: dict[str, int] = {}  # job -> lowest generation that may still be forked
+        self._probes: dict[int, str] = {}  # pid -> examination; one that was ended, until reaped
         self._wake_in, self._wake_out = socket.socketpair()
         self._ending = False
 
@@ -112,9 +115,10 @@ class ForkServer:
                 elif key.fileobj is self._agent:
                     self._serve_agent(events)
             self._reap()
-        for pid in self._live:
+            self._reap_probes()
+        for pid in (*self._live, *self._probes):
             _kill_session(pid, signal.SIGKILL)
-        for pid in self._live:
+        for pid in (*self._live, *self._probes):
             os.waitpid(pid, 0)
 
     def _end(self, *_: object) -> None:
@@ -161,6 +165,10 @@ class ForkServer:
                 self._fork(msgspec.convert(frame, ForkRequest))
             case "kill":
                 self._kill(msgspec.convert(frame, KillRequest))
+            case "probe":
+                self._probe(msgspec.convert(frame, ProbeFork))
+            case "end_probes":
+                self._end_probes()
             case "list":
                 self._tell_ranks()
             case "ack_exit":
@@ -178,6 +186,7 @@ class ForkServer:
             why = f"generation {request.generation} is fenced off: the lowest allowed is {lowest}"
             self._tell({"kind": "fork_failed", "error": why, **request.names()})
             return
+        self._end_probes()
         sys.stdout.flush()
         sys.stderr.flush()
         server_pid = os.getpid()
@@ -191,6 +200,32 @@ class ForkServer:
             fork_child.become_rank(request, server_pid, self._run)
         self._live[pid] = request
         self._tell({"kind": "forked", "pid": pid, **request.names()})
+
+    def _probe(self, fork: ProbeFork) -> None:
+        """Fork the probes, unless ranks run: nothing may take their cores and memory."""
+        self._end_probes()
+        why = "ranks run here" if self._live else ""
+        pid = -1
+        if not why:
+            server_pid = os.getpid()
+            try:
+                pid = os.fork()
+            except OSError as error:
+                why = f"fork: {error}"
+        if pid == 0:
+            self._close_in_child()
+            fork_probe.become_probe(fork, server_pid, _load)
+        if why:
+            self._tell_probed(fork.examination_id, why)
+        else:
+            self._probes[pid] = fork.examination_id
+
+    def _end_probes(self) -> None:
+        for pid in self._probes:
+            _kill_session(pid, signal.SIGKILL)
+
+    def _tell_probed(self, examination_id: str, why: str) -> None:
+        self._tell({"kind": "probed", "examination_id": examination_id, "why": why})
 
     def _close_in_child(self) -> None:
         signal.set_wakeup_fd(-1)
@@ -226,6 +261,14 @@ class ForkServer:
                 at_ms=self._clock.now_ms(),
             )
             self._tell({"kind": "exit", **asdict(self._exits[pid])})
+
+    def _reap_probes(self) -> None:
+        for pid in list(self._probes):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                code = os.waitstatus_to_exitcode(status)
+                why = f"the probes ended with code {code}" if code else ""
+                self._tell_probed(self._probes.pop(pid), why)
 
     def _tell_ranks(self) -> None:
         ranks = [{"pid": pid, **request.names()} for pid, request in self._live.items()]

@@ -86,6 +86,23 @@ class Gradients:
             torch._foreach_mul_(self.locals, norm_max / (norm + 1e-6))
 
 
+class GradientsOf:
+    """Makes ``Gradients`` once for the optimizers that a loop steps."""
+
+    def __init__(self, mesh: DeviceMesh) -> None:
+        self._mesh = mesh
+        self._made: Gradients | None = None
+        self._key: tuple[int, ...] = ()
+
+    def __call__(self, optimizers: Iterable[Optimizer]) -> Gradients:
+        """Return those of ``optimizers``."""
+        kept = tuple(optimizers)
+        key = tuple(id(one) for one in kept)
+        if self._made is None or key != self._key:
+            self._made, self._key = Gradients(kept, self._mesh), key
+        return self._made
+
+
 def _ranks_of_stage(mesh: DeviceMesh) -> list[int]:
     """Return the ranks that share this rank's pipeline stage."""
     names = mesh.mesh_dim_names

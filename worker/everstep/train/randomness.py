@@ -11,10 +11,13 @@ from array import array
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import torch
 import xxhash
 from torch import Tensor
+
+from everstep.train import tree
 
 TORCH_NAME: Final = "rng.torch"
 DEVICE_NAME: Final = "rng.device"
@@ -75,3 +78,22 @@ def restore(
     version, words, gauss = objects["rng.python"]
     random.setstate((version, tuple(array("I", words)), gauss))
     np.random.set_state(objects["rng.numpy"])  # noqa: NPY002 - as above
+
+
+def packed(device: torch.device) -> bytes:
+    """Return all states as bytes, for another rank or for later."""
+    tensors = tensor_states(device)
+    objects = {name: tree.encode(value, name, []) for name, value in object_states().items()}
+    states = {name: one.cpu().numpy().tobytes() for name, one in tensors}
+    return msgspec.msgpack.encode([states, objects])
+
+
+def unpack(device: torch.device, data: bytes) -> None:
+    """Put back what ``packed`` returned."""
+    states, encoded = msgspec.msgpack.decode(data)
+
+    def tensor_of(name: str) -> Tensor:
+        return torch.frombuffer(bytearray(states[name]), dtype=torch.uint8)
+
+    objects = {name: tree.decode(one, tensor_of) for name, one in encoded.items()}
+    restore(device, tensor_of, objects)

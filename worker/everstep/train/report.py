@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from everstep.core.system import Clock
+from everstep.train.shadow import Rerun
 
 HEALTH_OK: Final = "ok"
 HEALTH_SKIPPED: Final = "skipped_non_finite"
 NO_SLOT: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What work that was done again has shown, or hints at, in one step of one rank.
+
+    Args:
+        rerun: fingerprints of its work and of the work that it re-ran; None: none at this step.
+        local_norm: of its own gradient, before ranks add up; 0: not asked.
+        recomputed_wrong: modules whose recomputed outputs were not the first ones.
+    """
+
+    rerun: Rerun | None = None
+    local_norm: float = 0.0
+    recomputed_wrong: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +46,12 @@ class StepReport:
         first: first step of this generation.
         snapshot_slot: memory slot written at this step, -1 for none.
         durable: whether a durable snapshot was written at this step.
+        schedule_version: of the schedule that the ranks agreed on for this step.
+        position: of the global batch that the step was made from.
+        poisoned: whether this rank's own gradient or loss was not finite.
+        own_ms: from agreement to agreement, outside of all waits for other ranks; 0: not measured.
+        shadow_ms: of the step's time, re-running another replica's work.
+        checked: what work that was done again has shown; None: nothing was checked.
     """
 
     step: int
@@ -45,6 +67,12 @@ class StepReport:
     first: bool
     snapshot_slot: int
     durable: bool
+    schedule_version: int = 0
+    position: int = 0
+    poisoned: bool = False
+    own_ms: float = 0.0
+    shadow_ms: float = 0.0
+    checked: Checked | None = None
 
 
 class StepWatch:
@@ -56,15 +84,33 @@ class StepWatch:
         self.blocked_ms = 0.0
         self.data_wait_ms = 0.0
         self.stall_ms = 0.0
+        self.own_ms = 0.0
+        self.shadow_ms = 0.0
+        self.checked: Checked | None = None
 
     def now_ms(self) -> float:
         """Return the monotonic time."""
         return self._clock.monotonic_ms()
 
-    def lap(self) -> float:
-        """Return the step's time, and start the next step."""
+    def note_wrong(self, modules: tuple[str, ...]) -> None:
+        """Note modules whose recomputed outputs were not the first ones."""
+        if modules:
+            self.checked = replace(self.checked or Checked(), recomputed_wrong=modules)
+
+    def lap(self) -> dict[str, Any]:
+        """Return what was measured of the step, by the names of ``StepReport``; start the next."""
         now_ms = self._clock.monotonic_ms()
-        elapsed_ms = now_ms - self.start_ms
+        times = {
+            "step_time_ms": now_ms - self.start_ms,
+            "blocked_ms": self.blocked_ms,
+            "data_wait_ms": self.data_wait_ms,
+            "stall_ms": self.stall_ms,
+            "own_ms": self.own_ms,
+            "shadow_ms": self.shadow_ms,
+            "checked": self.checked,
+        }
         self.start_ms = now_ms
         self.blocked_ms = self.data_wait_ms = self.stall_ms = 0.0
-        return elapsed_ms
+        self.own_ms = self.shadow_ms = 0.0
+        self.checked = None
+        return times

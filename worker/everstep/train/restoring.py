@@ -3,38 +3,66 @@
 The agent says, in answer to the rank's hello, whether there is anything to restore and in which
 slot it lies. The rank waits for that answer only when it needs it, so that groups are built and the
 model is made meanwhile.
+
+After the layout has changed there are several slots, of old ranks, and the rank puts its state
+together from them (``resharding``).
+
+The rank checks every byte as it takes it, so nobody has checked its own snapshot before: that would
+read the state once more. When something is wrong it says so, the agent answers with another source,
+and everything is filled again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from everstep.agent.framing import Frame
 from everstep.core.errors import CorruptData, NotFoundError
+from everstep.core.placement import Layout
 from everstep.data.loader import DataState
-from everstep.memory.layout import read_fence, slot_path
+from everstep.memory.control import Control
+from everstep.memory.layout import SLOT_COUNT, control_path, read_fence, slot_path
 from everstep.memory.reader import SlotReader
+from everstep.memory.slot import invalidate
 from everstep.train.channel import AgentChannel
 from everstep.train.endings import RestoreFailedError
 from everstep.train.environment import RankEnvironment
-from everstep.train.snapshots import SlotSource
+from everstep.train.resharding import OldSlots, ReshardingSource
+from everstep.train.slot_source import THREADS_MAX, SlotDamagedError, SlotSource
 from everstep.train.state import TrackedState
 
 # The agent brings a plan's snapshot into memory before it forks us, or while we start: from the
 # object store that can take minutes for large states.
 RESTORE_WAIT_S: Final = 900.0
-_ANSWERS: Final = frozenset({"fresh", "slot_ready", "restore_failed"})
+_ANSWERS: Final = frozenset({"fresh", "slot_ready", "slots_ready", "restore_failed"})
+# Own copy, then what the agent brought and had checked: a third wrong one means that this host's
+# memory cannot be relied on.
+SLOTS_TRIED_MAX: Final = 3
+# Which slot counts as the one that holds the step after a resharding: the other is written first,
+# as in a fresh run. Neither holds it, the old ranks' do.
+_SPARED_SLOT: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the agent said: restore ``step`` from ``slot``, or begin afresh (``slot`` None)."""
+    """What the agent said: restore ``step`` from ``slot``, or begin afresh (``slot`` None).
+
+    With ``old_slots`` the state is put together from these, and ``slot`` is the one to spare.
+    """
 
     slot: int | None = None
     step: int = 0
     source_kind: str = "fresh"
     problems: tuple[str, ...] = ()
+    old_slots: OldSlots | None = None
 
 
 def wait_for_plan(channel: AgentChannel) -> Plan:
@@ -52,11 +80,22 @@ def wait_for_plan(channel: AgentChannel) -> Plan:
         raise RestoreFailedError(f"no source of the restore plan could be used: {why}")
     if frame["kind"] == "fresh":
         return Plan(problems=problems)
+    is_resharded = frame["kind"] == "slots_ready"
     return Plan(
-        slot=int(frame["slot"]),
+        slot=_SPARED_SLOT if is_resharded else int(frame["slot"]),
         step=int(frame["step"]),
         source_kind=str(frame.get("source_kind", "OWN_MEMORY")),
         problems=problems,
+        old_slots=_old_slots(frame) if is_resharded else None,
+    )
+
+
+def _old_slots(frame: Frame) -> OldSlots:
+    return OldSlots(
+        old=msgspec.convert(frame["old_layout"], Layout),
+        new=msgspec.convert(frame["new_layout"], Layout),
+        paths={int(one["rank"]): Path(one["path"]) for one in frame["slots"]},
+        lost=frozenset(map(int, frame.get("lost", ()))),
     )
 
 
@@ -75,41 +114,132 @@ def refuse_fenced(environment: RankEnvironment) -> None:
         )
 
 
+def threads_for(host_ranks: int) -> int:
+    """Return how many threads may fill tensors in a rank of a host with so many.
+
+    No batch is trained on meanwhile, but the other ranks restore at the same time.
+    """
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(THREADS_MAX, cores // max(1, host_ranks)))
+
+
 class Restorer:
     """Restores in two parts: state when it is tracked, random states before the first batch.
 
     Building and warming up may draw random numbers, so those states must come last.
+
+    Args:
+        directory: of the rank's slots.
+        channel: to the agent, which is told of slots that are damaged.
+        threads: see ``SlotSource``.
     """
 
-    def __init__(self, directory: Path, plan: Plan) -> None:
-        assert plan.slot is not None, "there is nothing to restore"
-        self._path = slot_path(directory, plan.slot)
-        self._plan = plan
-        self._reader: SlotReader | None = None
+    def __init__(self, directory: Path, channel: AgentChannel, threads: int = 1) -> None:
+        self._directory = directory
+        self._channel = channel
+        self._threads = threads
+        self._open = contextlib.ExitStack()  # slots, until the random states have been taken
+        self._randomness: Callable[[TrackedState], None] | None = None
 
-    def restore(self, state: TrackedState, *, rank: int, world_size: int) -> DataState:
-        """Fill the tracked state and return the data position.
+    def restore(
+        self, plan: Plan, state: TrackedState, *, rank: int, world_size: int
+    ) -> tuple[Plan, DataState]:
+        """Fill the tracked state; returns what was restored in the end and the data position.
 
         Raises:
-            RestoreFailedError: says what does not fit or is damaged.
+            RestoreFailedError: says what does not fit, or why no source could be used.
         """
-        try:
-            reader = SlotReader(self._path)
-        except (NotFoundError, CorruptData) as error:
-            raise RestoreFailedError(str(error)) from None
-        header = reader.header
-        expected = (self._plan.step, rank, world_size)
-        got = (header.step, header.rank, header.world_size)
-        if got != expected:
-            raise RestoreFailedError(
-                f"{self._path}: expected (step, rank, world size) {expected}, got {got}"
-            )
-        state.restore(SlotSource(reader))
-        self._reader = reader
+        for _ in range(SLOTS_TRIED_MAX):
+            assert plan.slot is not None, "there is nothing to restore"
+            try:
+                if plan.old_slots is not None:
+                    return self._reshard(plan, plan.old_slots, state, rank, world_size)
+                return plan, self._fill(plan, state, rank, world_size)
+            except SlotDamagedError as error:
+                damage = error
+            self._say_bad(plan, damage)
+            plan = wait_for_plan(self._channel)
+        raise RestoreFailedError(f"{SLOTS_TRIED_MAX} slots in a row were damaged: {damage}")
+
+    def _say_bad(self, plan: Plan, damage: SlotDamagedError) -> None:
+        told: dict[str, Any] = {"slot": plan.slot, "step": plan.step, "problem": str(damage)}
+        if plan.old_slots is not None:
+            paths = plan.old_slots.paths
+            told["old_rank"] = next(old for old, path in paths.items() if path == damage.path)
+        self._channel.say("slot_bad", **told)
+
+    def _fill(self, plan: Plan, state: TrackedState, rank: int, world_size: int) -> DataState:
+        assert plan.slot is not None
+        with contextlib.ExitStack() as stack:
+            reader = stack.enter_context(_opened(slot_path(self._directory, plan.slot)))
+            header = reader.header
+            expected = (plan.step, rank, world_size)
+            got = (header.step, header.rank, header.world_size)
+            if got != expected:
+                raise RestoreFailedError(
+                    f"{reader.path}: expected (step, rank, world size) {expected}, got {got}"
+                )
+            with contextlib.closing(SlotSource(reader, self._threads)) as source:
+                state.restore(source)
+                source.finish()
+            self._open = stack.pop_all()
+        self._randomness = partial(TrackedState.restore_randomness, source=SlotSource(reader))
         return DataState.from_json(header.data_state)
 
+    def _reshard(
+        self, plan: Plan, slots: OldSlots, state: TrackedState, rank: int, world_size: int
+    ) -> tuple[Plan, DataState]:
+        if slots.new.world_size != world_size:
+            raise RestoreFailedError(
+                f"the plan's new layout {slots.new} is {slots.new.world_size} ranks, but "
+                f"{world_size} were started"
+            )
+        with contextlib.ExitStack() as stack:
+            readers: dict[int, SlotReader] = {}
+            for old, path in sorted(slots.paths.items()):
+                if path.parent == self._directory:
+                    raise RestoreFailedError(
+                        f"{path} is to be restored from and written to: move the old ranks' slots "
+                        "out of the way before the new ranks start"
+                    )
+                readers[old] = stack.enter_context(_opened(path))
+                if readers[old].step != plan.step:
+                    raise RestoreFailedError(
+                        f"{path}: expected step {plan.step}, got {readers[old].step}"
+                    )
+            source = ReshardingSource(readers, slots, rank, self._threads)
+            with contextlib.closing(source):
+                state.restore(source)
+                source.finish()
+            self._open = stack.pop_all()
+        self._randomness = source.restore_randomness
+        self._stand_for(plan.step)
+        header = readers[min(readers)].header
+        problems = (*plan.problems, *source.problems)
+        return replace(plan, problems=problems), DataState.from_json(header.data_state)
+
+    def _stand_for(self, step: int) -> None:
+        """Let nobody take own slots for the step, or wait for a copy of them.
+
+        What lies here is another rank's of another layout, and the step is in the old ranks'
+        slots, which must stay until every rank holds a newer one twice. So the first snapshot may
+        be taken at once.
+        """
+        for slot in range(SLOT_COUNT):
+            invalidate(slot_path(self._directory, slot))
+        control = Control(control_path(self._directory))
+        control.replicated_step = step
+        control.close()
+
     def restore_randomness(self, state: TrackedState) -> None:
-        """Put the random states back and let go of the slot."""
-        assert self._reader is not None, "restore comes first"
-        state.restore_randomness(SlotSource(self._reader))
-        self._reader.close()
+        """Put the random states back and let go of the slots."""
+        assert self._randomness is not None, "restore comes first"
+        self._randomness(state)
+        self._open.close()
+
+
+def _opened(path: Path) -> SlotReader:
+    try:
+        return SlotReader(path)
+    except (NotFoundError, CorruptData) as error:
+        raise SlotDamagedError(path, str(error)) from None

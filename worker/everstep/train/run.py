@@ -8,8 +8,10 @@ snapshots and reports.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +22,25 @@ from everstep.core.errors import InvalidInput
 from everstep.core.spec import JobSpec
 from everstep.core.system import Clock
 from everstep.data.loader import DataState
+from everstep.memory.control import Phase
 from everstep.memory.layout import rank_dir
 from everstep.memory.writer import Owner
-from everstep.train import randomness
+from everstep.train import faults, own_time, randomness, recomputing
 from everstep.train.batches import Batch, BatchSource, Dataset, require_data
 from everstep.train.channel import AgentChannel
 from everstep.train.control import Agreement, StepCollective, Vote, from_notes, noted
+from everstep.train.correcting import batch_sizes, corrected, scaled_rates
 from everstep.train.endings import RunStoppedError
 from everstep.train.environment import RankEnvironment
-from everstep.train.gradients import Gradients
+from everstep.train.fingerprints import fingerprints_of
+from everstep.train.fitting import require_room
+from everstep.train.gradients import GradientsOf
 from everstep.train.groups import build_mesh, choose_device, control_group, join_world
+from everstep.train.phases import PhaseNote
+from everstep.train.recompute import Meters, Recompute, recompute_for
 from everstep.train.report import HEALTH_OK, HEALTH_SKIPPED, NO_SLOT, StepReport, StepWatch
-from everstep.train.restoring import Plan, Restorer, refuse_fenced, wait_for_plan
+from everstep.train.requests import Requests
+from everstep.train.restoring import Plan, Restorer, refuse_fenced, threads_for, wait_for_plan
 from everstep.train.saving import Saver
 from everstep.train.snapshots import Snapshots
 from everstep.train.state import TrackedState
@@ -63,19 +72,23 @@ class Run:
         self._environment = environment
         self._channel = channel
         self._clock = clock
+        self._position, self._poisoned = 0, False  # of the step that was made last
         self._collective = StepCollective(control_group(spec, self.device), self.world_size)
         self._state: TrackedState | None = None
         self._saver: Saver | None = None
         self._scheduler: Any = None
         self._counts_tokens = self.mesh.get_local_rank("pp") == self.mesh.get_local_rank("tp") == 0
         self._restorer: Restorer | None = None
-        self._gradients: Gradients | None = None
-        self._gradients_of: tuple[int, ...] = ()
-        self._data_state = DataState()
+        self._gradients = GradientsOf(self.mesh)
+        self._recompute: Recompute | None = None
+        self._data_state = corrected(DataState(), spec, environment.corrections)
         self._watch = StepWatch(clock)
+        self._own_time = own_time.measure(self.device, clock)
+        self._injector = faults.injector(os.environ, self.rank, spec.layout)
+        self._phase = PhaseNote(environment)
         self._begun = self._last_is_written = False
         self._first = True
-        self._save_asked = self._stop_asked = False
+        self._requests = Requests(channel, environment.schedule_for(spec))
         self.ended = False
         self.stopped = False
         randomness.seed_all(spec.seed)
@@ -107,6 +120,7 @@ class Run:
             InvalidInput: called twice.
             UnsupportedStateError: something cannot be kept.
             RestoreFailedError: what is to be restored does not fit or is damaged.
+            HostTooSmallError: the host's memory is too small for its snapshots.
         """
         if self._state is not None:
             raise InvalidInput("run.track() was called twice: name everything in one call")
@@ -124,16 +138,35 @@ class Run:
                 generation=environment.generation,
             )
             overlap = self.spec.checkpoint.overlap
-            snapshots = Snapshots(directory, owner, self._state, overlap=overlap)
-            self._saver = Saver(self.spec.checkpoint, snapshots, self._collective, self._clock)
+            corruption = self.spec.corruption
+            snapshots = Snapshots(
+                directory,
+                owner,
+                self._state,
+                overlap=overlap,
+                fingerprints=fingerprints_of(self.mesh, self.rank, corruption),
+            )
+            hold = corruption.on_corruption == "replace"
+            self._saver = Saver(snapshots, self._collective, self._clock, hold=hold)
             if plan.slot is not None:
-                self._restore(plan, directory)
+                plan = self._restore(plan, directory)
+                assert plan.slot is not None
                 snapshots.restored(slot=plan.slot, step=plan.step)
             else:
                 snapshots.begun_afresh()
-            snapshots.prepare()
+            snapshots.prepare(partial(require_room, environment))
+        self._recompute = recompute_for(
+            self.spec.corruption,
+            self._state,
+            Meters(watch=self._watch, own_time=self._own_time, phase=self._phase),
+            mesh=self.mesh,
+            group=self._collective.group,
+            generation=environment.generation,
+        )
         if environment.seek_position is not None:
             self._data_state = self._data_state.at_position(environment.seek_position)
+        if self._injector is not None:
+            self._injector.watch(self._state, self.step_index)
         self._channel.remember(restored=True, step=self.step_index)
         self._channel.say(
             "ready",
@@ -162,12 +195,19 @@ class Run:
             groups=layout.dp,
             device=self.device,
             dataset=dataset,
+            sizes=batch_sizes(self._data_state, self._environment.corrections),
         )
         self._begin()
         while not self.ended:
             before = self.step_index
+            if self._recompute is not None and not self._first:
+                yield from self._recompute.batches(before, source, self._data_state.position)
             begun_ms = self._watch.now_ms()
+            self._phase.enter(Phase.LOADING)
             batch = source.batch(self._data_state.position)
+            if self._injector is not None:
+                batch = self._injector.loaded(before, batch)
+            self._phase.enter(Phase.COMPUTING)
             self._watch.data_wait_ms += self._watch.now_ms() - begun_ms
             yield batch
             if self.step_index != before + 1:
@@ -198,22 +238,35 @@ class Run:
         if self.ended:
             raise RunStoppedError
         self._begin()
+        self._phase.enter(Phase.COMPUTING)
         optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
-        self._poll()
-        gradients = self._gradients_for(optimizers)
+        if self._recompute is not None and self._recompute.active:
+            assert self.report is not None, "the first step is not shadowed"
+            self._recompute.end(optimizers, _number(loss))
+            return self.report
+        self._requests.poll()
+        gradients = self._gradients(optimizers)
         gradients.gather()
+        if self._injector is not None:
+            so_far_ms = self._own_time.so_far_ms()
+            self._injector.computed(self.step_index, so_far_ms, gradients.locals)
         agreement = self._agree(gradients.squared_norm(), loss, tokens)
         self._settle()
         if not agreement.skip:
             if max_grad_norm is not None:
                 gradients.clip(agreement.grad_norm, max_grad_norm)
-            for one in optimizers:
-                one.step()
+            rate = self._environment.corrections.rate_at(self.step_index + 1)
+            with scaled_rates(optimizers, rate):
+                for one in optimizers:
+                    one.step()
         if self._scheduler is not None:
             self._scheduler.step()
+        if self._injector is not None:
+            self._injector.updated(self.step_index)
         for one in optimizers:
             one.zero_grad()
         self.step_index += 1
+        self._position = self._data_state.position
         self._data_state = self._data_state.advanced()
         return self._complete(agreement)
 
@@ -229,13 +282,16 @@ class Run:
             self._conclude(from_notes(notes), last=True)
         self.ended = True
 
-    def _restore(self, plan: Plan, directory: Path) -> None:
+    def _restore(self, plan: Plan, directory: Path) -> Plan:
         assert self._state is not None
-        self._restorer = Restorer(directory, plan)
-        self._data_state = self._restorer.restore(
-            self._state, rank=self.rank, world_size=self.world_size
+        threads = threads_for(len(self._environment.host_ranks))
+        self._restorer = Restorer(directory, self._channel, threads)
+        plan, data_state = self._restorer.restore(
+            plan, self._state, rank=self.rank, world_size=self.world_size
         )
+        self._data_state = corrected(data_state, self.spec, self._environment.corrections)
         self.step_index = plan.step
+        return plan
 
     def _begin(self) -> None:
         """Before the first step: what must come last of all preparations."""
@@ -248,19 +304,7 @@ class Run:
         if self.step_index >= self.spec.steps:
             self.ended = True
         self._watch.lap()
-
-    def _poll(self) -> None:
-        for frame in self._channel.poll():
-            if frame["kind"] == "request":
-                self._save_asked |= frame.get("what") == "save"
-                self._stop_asked |= frame.get("what") == "stop"
-
-    def _gradients_for(self, optimizers: list[Optimizer]) -> Gradients:
-        key = tuple(id(one) for one in optimizers)
-        if self._gradients is None or key != self._gradients_of:
-            self._gradients = Gradients(optimizers, self.mesh)
-            self._gradients_of = key
-        return self._gradients
+        self._own_time.lap_ms()
 
     def _agree(self, squared_norm: float, loss: Tensor | float | None, tokens: int) -> Agreement:
         replicated, busy = self._saver.vote if self._saver is not None else (True, False)
@@ -268,16 +312,27 @@ class Run:
             squared_norm=squared_norm,
             loss=_number(loss),
             tokens=tokens if self._counts_tokens else 0,
-            save=self._save_asked,
-            stop=self._stop_asked,
+            save=self._requests.save,
+            stop=self._requests.stop,
             replicated=replicated,
             durable_busy=busy,
             step=self.step_index,
+            schedule=self._requests.schedule if self.rank == 0 else None,
+            rerun=0 if self._recompute is None else self._recompute.computed(_number(loss)),
+            recompute=self._requests.recompute,
+            discord=self._saver.discord if self._saver is not None else 0.0,
         )
+        self._watch.own_ms = self._own_time.lap_ms()
+        self._poisoned = not vote.finite
         begun_ms = self._watch.now_ms()
+        self._phase.enter(Phase.AGREEING)
         agreement = self._collective.agree(vote)
+        self._phase.enter(Phase.COMPUTING)
         self._watch.blocked_ms += self._watch.now_ms() - begun_ms
-        self._save_asked = False
+        self._requests.agreed()
+        if self._recompute is not None:
+            self._recompute.agreed(agreement)
+        self._watch.note_wrong(recomputing.taken())
         return agreement
 
     def _complete(self, agreement: Agreement) -> StepReport:
@@ -291,6 +346,7 @@ class Run:
         """Snapshot and report the step that ``step_index`` counts as completed."""
         watch = self._watch
         slot, durable = NO_SLOT, False
+        self._phase.enter(Phase.SNAPSHOTTING)
         if self._saver is not None:
             begun_ms = watch.now_ms()
             if last:
@@ -299,21 +355,20 @@ class Run:
                 slot, durable = self._saver.after_step(self.step_index, self._data_state, agreement)
             watch.stall_ms += watch.now_ms() - begun_ms
         self._last_is_written = last
-        blocked, waited, stalled = watch.blocked_ms, watch.data_wait_ms, watch.stall_ms
         self.report = StepReport(
             step=self.step_index,
             loss=agreement.loss,
             grad_norm=agreement.grad_norm,
             tokens=agreement.tokens,
             health=HEALTH_SKIPPED if agreement.skip else HEALTH_OK,
-            step_time_ms=watch.lap(),
-            blocked_ms=blocked,
-            data_wait_ms=waited,
-            stall_ms=stalled,
             completed_at_ms=self._clock.now_ms(),
             first=self._first,
             snapshot_slot=slot,
             durable=durable,
+            schedule_version=agreement.schedule.version,
+            position=self._position,
+            poisoned=self._poisoned,
+            **watch.lap(),
         )
         self._first = False
         self._channel.remember(step=self.step_index)
@@ -322,9 +377,13 @@ class Run:
             self._channel.say("step", **told)
         elif last or (slot == NO_SLOT and not durable):
             self._saver.wait_whole()  # the last step is told first
-            self._channel.say("step", **told)
+            self._channel.say("step", **told, **self._saver.told())
+            if last:
+                self._saver.linger()
         else:  # the agent looks into the slots when it hears of the step
-            self._saver.go_on(lambda: self._channel.say("step", **told))
+            saver = self._saver
+            saver.go_on(lambda: self._channel.say("step", **told, **saver.told()))
+        self._phase.enter(Phase.BETWEEN)
         return self.report
 
     def _settle(self) -> None:

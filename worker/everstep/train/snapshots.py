@@ -18,27 +18,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
-from everstep.core.errors import CorruptData, InvalidInput
+from everstep.core.errors import InvalidInput
+from everstep.core.placement import Layout
 from everstep.memory.control import NO_STEP, Control
 from everstep.memory.layout import SLOT_COUNT, control_path, durable_path, slot_path
-from everstep.memory.reader import SlotReader
-from everstep.memory.slot import Entry, checksum_of, invalidate, read_preamble
+from everstep.memory.parts import CIRCLES_NAME
+from everstep.memory.slot import invalidate, read_preamble
 from everstep.memory.torch_file import is_known
-from everstep.memory.writer import Owner, Part, SlotWriter, TensorSpec
-from everstep.train import tree
+from everstep.memory.writer import Owner, Part, SlotWriter, TensorSpec, slot_bytes
+from everstep.train.begun import Begun
 from everstep.train.copier import Copier
-from everstep.train.endings import RestoreFailedError, StateMismatchError
+from everstep.train.fingerprints import Fingerprints
 from everstep.train.gradients import local_part, offsets_of
-from everstep.train.state import NamedTensors, TrackedState
+from everstep.train.pinning import Pinned
+from everstep.train.places import NamedTensors
+from everstep.train.slot_source import dtype_name
+from everstep.train.state import TrackedState
 
 _DURABLE: Final = SLOT_COUNT  # index behind the memory slots
-COMPARED_MAX: Final = 1 << 13  # elements: what is compared a step takes some microseconds
+_kind: Final = attrgetter("shape", "dtype")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How large a rank's files are [bytes]; there are two slots and one durable one."""
+
+    slot_bytes: int
+    durable_bytes: int
+
+
+def _admitted(sizes: Sizes) -> None:
+    """Let any size pass: the file system will tell."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,49 +65,8 @@ class _Target:
 
     writer: SlotWriter
     places: list[Tensor]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Begun:
-    """A snapshot, and what must not change until the next optimizer step.
-
-    ``tensors`` are the parameters and moments, ``places`` their copies. While they are still to be
-    copied, nobody may touch them at all; once they are, a change that is taken back does no harm.
-    """
-
-    step: int
-    names: list[str]
-    tensors: list[Tensor]
-    places: list[Tensor]
-    versions: list[int]  # empty when all was copied at once
-
-    def require_untouched(self) -> None:
-        """Check by autograd's own counters. Raises InvalidInput."""
-        for name, tensor, version in zip(self.names, self.tensors, self.versions, strict=False):
-            if _version(tensor) != version:
-                self._refuse(name, "if it is put back before the next step: checkpoint.overlap")
-
-    def require_same(self) -> None:
-        """Compare one tensor, another one each step: ``.data`` moves no counter.
-
-        Raises:
-            InvalidInput: it is no longer what was kept.
-        """
-        if not self.names:
-            return
-        number = self.step % len(self.names)
-        now = local_part(self.tensors[number]).detach().flatten()[:COMPARED_MAX].cpu()
-        kept = self.places[number].flatten()[:COMPARED_MAX]
-        if not torch.equal(now.view(torch.uint8), kept.view(torch.uint8)):
-            self._refuse(self.names[number], "")
-
-    def _refuse(self, name: str, instead: str) -> None:
-        other = f"; {instead}: false in the job spec" if instead else ""
-        raise InvalidInput(
-            f"{name} was changed between run.step() and the next one: the snapshot of step "
-            f"{self.step} would not hold the change, or half of it. Change it before run.step() or "
-            f"in a step hook of the optimizer{other}"
-        )
+    still: list[Tensor]  # those of what only optimizer steps change
+    pinned: Pinned
 
 
 class Snapshots:
@@ -101,24 +78,37 @@ class Snapshots:
         state: what to keep.
         overlap: leave the copies of what is still between optimizer steps to the thread; else only
             the checksums.
+        fingerprints: are made of the checksums.
     """
 
     def __init__(
-        self, directory: Path, owner: Owner, state: TrackedState, *, overlap: bool = True
+        self,
+        directory: Path,
+        owner: Owner,
+        state: TrackedState,
+        *,
+        overlap: bool = True,
+        fingerprints: Fingerprints | None = None,
     ) -> None:
         self._directory = directory
         self._owner = owner
         self._state = state
         self._overlap = overlap
+        self.fingerprints = fingerprints or Fingerprints(Layout(), 0, 0)
         self._control = Control(control_path(directory))
         self._planned: tuple[Any, ...] = ()
+        self._specs: list[TensorSpec] = []
         self._names: list[str] = []
-        self._still: list[bool] = []
+        self._kinds: list[tuple[torch.Size, torch.dtype]] = []
+        self._sharded: list[int] = []
+        self._still: list[int] = []
+        self._still_sharded: list[int] = []  # positions in the list above
+        self._still_names: list[str] = []
         self._targets: dict[int, _Target] = {}
         self._held_slot = 1  # so that a fresh run begins with slot 0
         self.held_step = NO_STEP
         self._copier = Copier(state.device)
-        self._begun: list[_Begun] = []
+        self._begun: list[Begun] = []
         self._rest: list[Callable[[], None]] = []
 
     @property
@@ -151,43 +141,89 @@ class Snapshots:
         for slot in range(SLOT_COUNT):
             invalidate(slot_path(self._directory, slot))
 
-    def prepare(self) -> None:
-        """Create and touch the slot files for the tensors that exist now."""
-        moving, _ = self._state.moving()
-        self._plan(moving)
+    def prepare(self, admit: Callable[[Sizes], None] = _admitted) -> None:
+        """Create and touch the slot files, with room for what optimizers will make.
 
-    def _plan(self, moving: NamedTensors) -> None:
-        wanted = (self._state.signature(), [(name, tensor.shape) for name, tensor in moving])
+        Args:
+            admit: is told how large the files will be before there is any, and raises if that is
+                too much.
+
+        Raises:
+            Unavailable: there is not enough memory after all.
+        """
+        moving, _ = self._state.moving()
+        self._plan(moving, foreseen=True, admit=admit)
+        if self.held_step != NO_STEP:
+            self.fingerprints.begin(self.held_step)
+            self.fingerprints.take_kept(slot_path(self._directory, self._held_slot), self._names)
+
+    def _plan(
+        self,
+        moving: NamedTensors,
+        *,
+        foreseen: bool = False,
+        admit: Callable[[Sizes], None] = _admitted,
+    ) -> None:
+        wanted = (self._state.signature(), [(name, *_kind(tensor)) for name, tensor in moving])
         if wanted == self._planned:
             return
-        whole = self._state.tensors()
+        whole = self._state.tensors(foreseen=foreseen)
         fixed = [(name, local_part(tensor)) for name, tensor in whole]
         specs = [_spec(name, tensor) for name, tensor in [*fixed, *moving]]
-        # What a rank has for itself (random states) is no part of a checkpoint of PyTorch.
-        paths = self._state.paths()
-        parts = [_as_part(spec, tensor, paths) for spec, (_, tensor) in zip(specs, whole)]  # noqa: B905 - the moving ones stay as they are
-        durable_specs = [*parts, *specs[len(parts) :]]
+        self._refuse_changes(specs)
+        self._names = [name for name, _ in whole]
+        self._kinds = [_kind(tensor) for _, tensor in fixed]
+        self._sharded = [n for n, (_, one) in enumerate(whole) if isinstance(one, DTensor)]
+        still = self._state.still(foreseen=foreseen)
+        self._still = [number for number, name in enumerate(self._names) if name in still]
+        sharded = set(self._sharded)
+        self._still_sharded = [at for at, number in enumerate(self._still) if number in sharded]
+        if specs != self._specs:
+            # What a rank has for itself (random states) is no part of a checkpoint of PyTorch.
+            paths = self._state.paths(foreseen=foreseen)
+            parts = [_as_part(spec, tensor, paths) for spec, (_, tensor) in zip(specs, whole)]  # noqa: B905 - the moving ones stay as they are
+            durable = [*parts, *specs[len(parts) :]]
+            admit(Sizes(slot_bytes=slot_bytes(specs), durable_bytes=slot_bytes(durable)))
+            self._open(specs, durable, [*fixed, *moving])
+        self._still_names = [self._names[n] for n in self._still]
+        self.fingerprints.plan(self._names, self._state.shared(foreseen=foreseen))
+        for target in self._targets.values():
+            target.still = [target.places[n] for n in self._still]
+        self._planned = wanted
+
+    def _open(
+        self, specs: list[TensorSpec], durable: list[TensorSpec], tensors: NamedTensors
+    ) -> None:
         self._close()
         for index in (*range(SLOT_COUNT), _DURABLE):
-            path = (
-                durable_path(self._directory)
-                if index == _DURABLE
-                else slot_path(self._directory, index)
-            )
-            durable = index == _DURABLE
-            writer = SlotWriter(path, self._owner, durable_specs if durable else specs)
-            self._targets[index] = _Target(
-                writer=writer,
-                places=[_place(writer, name, tensor) for name, tensor in [*fixed, *moving]],
-            )
-        self._names = [name for name, _ in whole]
-        still = self._state.still()
-        self._still = [name in still for name in self._names]
-        self._planned = wanted
+            if index == _DURABLE:
+                path, kept = durable_path(self._directory), durable
+            else:
+                path, kept = slot_path(self._directory, index), specs
+            writer = SlotWriter(path, self._owner, kept)
+            pinned = Pinned(writer.memory, self._state.device)
+            places = [_place(writer, name, tensor) for name, tensor in tensors]
+            self._targets[index] = _Target(writer=writer, places=places, still=[], pinned=pinned)
+        self._specs = specs
+
+    def _refuse_changes(self, specs: list[TensorSpec]) -> None:
+        """Check that what had a place fits it. Raises InvalidInput, naming what does not."""
+        before = {spec.name: spec for spec in self._specs}
+        for spec in specs:
+            kept = before.get(spec.name)
+            if kept is not None and (kept.dtype, kept.shape) != (spec.dtype, spec.shape):
+                raise InvalidInput(
+                    f"{spec.name} was {kept.dtype}{list(kept.shape)} and is "
+                    f"{spec.dtype}{list(spec.shape)} now: what run.track() was given keeps its "
+                    "shapes and dtypes as long as the run; make it its full size from the start, "
+                    "or keep what grows as a list in an object with state_dict()"
+                )
 
     def _close(self) -> None:
         for target in self._targets.values():
             target.places.clear()  # the tensors hold the file's mapping
+            target.still.clear()
+            target.pinned.close()
             target.writer.close()
         self._targets.clear()
 
@@ -250,114 +286,78 @@ class Snapshots:
         self._plan(moving)
         target = self._targets[index]
         target.writer.begin()
-        tensors = list(self._state.values())
-        sources = [local_part(tensor) for tensor in tensors]
-        still = [number for number, is_still in enumerate(self._still) if is_still]
-        later = still if self._overlap else []
+        tensors, sources = self._sources()
+        self.fingerprints.begin(step)
+        objects[CIRCLES_NAME] = self.fingerprints.encoded
+        later = self._still if self._overlap else []
         waiting = frozenset(later)
         at_once = [number for number in range(len(sources)) if number not in waiting]
-        _copy(
+        self._require_kinds(sources, at_once)
+        self._copy(
             [*(target.places[n] for n in at_once), *target.places[len(sources) :]],
             [*(sources[n] for n in at_once), *(tensor for _, tensor in moving)],
         )
-        begun = _Begun(
-            step=step,
-            names=[self._names[n] for n in still],
-            tensors=[tensors[n] for n in still],
-            places=[target.places[n] for n in still],
-            versions=[_version(tensors[n]) for n in later],
-        )
+        begun = self._begun_with(step, target, tensors, sources)
         self._begun.append(begun)
         rest = [target.places[n] for n in later], [sources[n] for n in later]
 
         def finish() -> None:
-            _copy(*rest)
+            self._require_kinds(sources, later)
+            self._copy(*rest)
             begun.require_untouched()  # else it stays invalid
             target.writer.commit(step=step, data_state=data_state, objects=objects)
+            self.fingerprints.take(step, target.writer.checksums)
 
         self._rest.append(finish)
 
+    def _begun_with(
+        self, step: int, target: _Target, tensors: list[Tensor], sources: list[Tensor]
+    ) -> Begun:
+        still = self._still
+        sharded = self._still_sharded
+        begun = Begun(
+            step=step,
+            names=self._still_names,
+            tensors=[tensors[n] for n in still],
+            places=target.still,
+            sharded=sharded,
+            parts=[sources[still[n]] for n in sharded],
+            versions=[],
+        )
+        if self._overlap:
+            begun.versions = begun.count()
+        return begun
 
-class SlotSource:
-    """A ``StateSource`` that reads an open slot and checks every byte it hands out.
+    def _sources(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return what is tracked now, and the rank's parts of it."""
+        tensors = self._state.values()
+        sources = tensors.copy()
+        for number in self._sharded:
+            sources[number] = local_part(tensors[number])
+        return tensors, sources
 
-    Raises:
-        RestoreFailedError: from every method, when the snapshot does not fit or is damaged.
-    """
+    def _require_kinds(self, sources: list[Tensor], numbers: list[int]) -> None:
+        """Check shapes and dtypes: copying would broadcast or round. Raises InvalidInput."""
+        if [_kind(sources[n]) for n in numbers] != [self._kinds[n] for n in numbers]:
+            self._refuse_changes([_spec(self._names[n], sources[n]) for n in numbers])
 
-    def __init__(self, reader: SlotReader) -> None:
-        self._reader = reader
-
-    def fill(self, name: str, tensor: Tensor) -> None:
-        """Copy a kept tensor into ``tensor``."""
-        entry = self._entry(name)
-        if entry.dtype != _dtype_name(tensor) or entry.shape != tuple(tensor.shape):
-            raise StateMismatchError(
-                f"{name} was kept as {entry.dtype}{list(entry.shape)}, "
-                f"now it is {_dtype_name(tensor)}{list(tensor.shape)}"
-            )
-        with torch.no_grad():
-            tensor.copy_(self._read(entry))
-
-    def make(self, name: str) -> Tensor:
-        """Return a kept tensor as a new one."""
-        return self._read(self._entry(name)).clone()
-
-    def tree(self, name: str) -> Any:
-        """Return a kept object."""
-        try:
-            data = self._reader.object_data(name)
-        except CorruptData as error:
-            raise RestoreFailedError(str(error)) from None
-        if data is None:
-            raise StateMismatchError(f"{self._reader.path} has no object {name}")
-        return tree.decode(data, self.make)
-
-    def _entry(self, name: str) -> Entry:
-        entry = self._reader.entry(name)
-        if entry is None:
-            raise StateMismatchError(f"{self._reader.path} has no tensor {name}")
-        return entry
-
-    def _read(self, entry: Entry) -> Tensor:
-        data = self._reader.tensor(entry)
-        got = checksum_of(data)
-        if got != entry.checksum:
-            raise RestoreFailedError(
-                f"{self._reader.path}: tensor {entry.name}: checksum expected {entry.checksum}, "
-                f"got {got}"
-            )
-        dtype = getattr(torch, entry.dtype)
-        if not entry.bytes:
-            return torch.empty(entry.shape, dtype=dtype)
-        return torch.frombuffer(data, dtype=dtype).view(entry.shape)
-
-
-def _dtype_name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    @torch.no_grad()
+    def _copy(self, places: list[Tensor], sources: list[Tensor]) -> None:
+        """Copy all in one call: a call each costs more than the bytes of small tensors."""
+        if not places:
+            return
+        torch._foreach_copy_(places, sources, non_blocking=True)
+        if self._state.device.type == "cuda":
+            torch.cuda.current_stream(self._state.device).synchronize()
 
 
 def _spec(name: str, tensor: Tensor) -> TensorSpec:
     return TensorSpec(
         name=name,
-        dtype=_dtype_name(tensor),
+        dtype=dtype_name(tensor),
         shape=tuple(tensor.shape),
         bytes=tensor.numel() * tensor.element_size(),
     )
-
-
-def _version(tensor: Tensor) -> int:
-    """Count the changes in place; those of a DTensor are counted at itself or at its part."""
-    own: int = tensor._version  # noqa: SLF001 - what autograd itself checks by
-    part = local_part(tensor)
-    return own if part is tensor else own + part._version  # noqa: SLF001 - as above
-
-
-@torch.no_grad()
-def _copy(places: list[Tensor], sources: list[Tensor]) -> None:
-    """Copy all in one call: a call each costs more than the bytes of small tensors."""
-    if places:
-        torch._foreach_copy_(places, sources)
 
 
 def _as_part(spec: TensorSpec, tensor: Tensor, paths: Mapping[str, tuple[str, ...]]) -> TensorSpec:

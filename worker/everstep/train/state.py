@@ -9,7 +9,7 @@ continues exactly where the other one stood.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 import torch
@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from everstep.memory.parts import PLACES_NAME, encoded_places
 from everstep.train import randomness, tree
 from everstep.train.endings import StateMismatchError
-from everstep.train.gradients import local_part
+from everstep.train.forecast import Forecast, stand_in
+from everstep.train.gradients import local_part, offsets_of
+from everstep.train.places import NamedTensors, Places
 from everstep.train.tree import UnsupportedStateError
-
-NamedTensors = list[tuple[str, Tensor]]
 
 _LIKE_PARAMETER: Final = "parameter"
 _PLAIN: Final = "plain"
@@ -61,53 +62,81 @@ class TrackedState:
             for name, module in self._modules.items()
             for path, part in _with_extra_state(module)
         ]
+        self._places = Places(self._modules, self._model_tensors)
         self._layouts: dict[str, tuple[int, bytes]] = {}
+        self._parts: tuple[int, bytes] | None = None
+        self._states: dict[str, tuple[list[int], list[dict[str, Any]]]] = {}
         self.notes: dict[str, Any] = {}  # what else the run wants to know after a restore
+
+    @property
+    def modules(self) -> Mapping[str, nn.Module]:
+        """The tracked modules by the names they were given."""
+        return self._modules
 
     def signature(self) -> int:
         """Return a number that changes when tensors come into being (optimizer state)."""
         return sum(_signature(optimizer) for optimizer in self.optimizers.values())
 
-    def tensors(self) -> NamedTensors:
-        """Return every tensor that keeps its place between snapshots: parameters, moments."""
-        found = [*self._model_tensors, *self._tensors.items()]
+    def tensors(self, *, foreseen: bool = False) -> NamedTensors:
+        """Return every tensor that keeps its place between snapshots: parameters, moments.
+
+        Args:
+            foreseen: also what optimizers will make in their first step, without any memory.
+        """
+        found: NamedTensors = [*self._model_tensors, *self._tensors.items()]
+        for index, buffer in self._places.buffers():
+            found[index] = found[index][0], buffer
         for name, optimizer in self.optimizers.items():
-            for parameter, parameter_name in self._parameter_names[name]:
-                for key, value in optimizer.state.get(parameter, {}).items():
-                    if isinstance(value, Tensor):
-                        found.append((f"{name}.state.{parameter_name}.{key}", value))
+            moments = _moments(optimizer, self._parameter_names[name], foreseen=foreseen)
+            found += [(f"{name}.state.{owner}.{key}", tensor) for owner, key, tensor in moments]
         return found
 
-    def paths(self) -> dict[str, tuple[str, ...]]:
+    def paths(self, *, foreseen: bool = False) -> dict[str, tuple[str, ...]]:
         """Return, for each name of ``tensors``, where PyTorch's own nested state dict has it."""
         found: dict[str, tuple[str, ...]] = {name: (name,) for name in self._tensors}
         for name, module in self._modules.items():
             keys = (key.removeprefix(f"{name}.") for key, _ in module_tensors(name, module))
             found |= {f"{name}.{key}": (name, key) for key in keys}
         for name, optimizer in self.optimizers.items():
-            for parameter, parameter_name in self._parameter_names[name]:
-                for key in optimizer.state.get(parameter, {}):
-                    path = (name, "state", parameter_name, key)
-                    found[".".join(path)] = path
+            moments = _moments(optimizer, self._parameter_names[name], foreseen=foreseen)
+            for owner, key, _ in moments:
+                path = (name, "state", owner, key)
+                found[".".join(path)] = path
         return found
 
-    def still(self) -> frozenset[str]:
+    def still(self, *, foreseen: bool = False) -> frozenset[str]:
         """Name the tensors that only optimizer steps change: optimized parameters, moments."""
         optimized = {id(one) for pairs in self._parameter_names.values() for one, _ in pairs}
         parameters = [name for name, one in self._model_tensors if id(one) in optimized]
         fixed = len(self._model_tensors) + len(self._tensors)
-        return frozenset([*parameters, *(name for name, _ in self.tensors()[fixed:])])
+        moments = self.tensors(foreseen=foreseen)[fixed:]
+        return frozenset([*parameters, *(name for name, _ in moments)])
 
-    def values(self) -> Iterator[Tensor]:
-        """Yield what ``tensors`` lists, in its order, as it is now: an optimizer may replace it."""
-        for _, tensor in self._model_tensors:
-            yield tensor
-        yield from self._tensors.values()
+    def shared(self, *, foreseen: bool = False) -> dict[str, Tensor]:
+        """Return what other ranks may hold alike, each with the parameter that it lies as."""
+        found: dict[str, Tensor] = {
+            name: one for name, one in self._model_tensors if isinstance(one, nn.Parameter)
+        }
         for name, optimizer in self.optimizers.items():
-            for parameter, _ in self._parameter_names[name]:
-                for value in optimizer.state.get(parameter, {}).values():
-                    if isinstance(value, Tensor):
-                        yield value
+            owners = {key: parameter for parameter, key in self._parameter_names[name]}
+            moments = _moments(optimizer, self._parameter_names[name], foreseen=foreseen)
+            found |= {f"{name}.state.{owner}.{key}": owners[owner] for owner, key, _ in moments}
+        return found
+
+    def values(self) -> list[Tensor]:
+        """Return what ``tensors`` lists, in its order, as it is now: an optimizer may replace it.
+
+        Done at every snapshot: a hash of a tensor costs more than a small one's copy.
+        """
+        found = [tensor for _, tensor in self._model_tensors]
+        self._places.require_same()
+        for index, buffer in self._places.buffers():
+            found[index] = buffer
+        found += self._tensors.values()
+        for name, optimizer in self.optimizers.items():
+            for state in self._states_of(name, optimizer):
+                found += [value for value in state.values() if isinstance(value, Tensor)]
+        return found
 
     def moving(self) -> tuple[NamedTensors, dict[str, bytes]]:
         """Return what is a new value at each snapshot: random states, schedulers, options."""
@@ -116,10 +145,14 @@ class TrackedState:
             name: tree.encode(value, name, tensors)
             for name, value in randomness.object_states().items()
         }
+        signatures = 0
         for name, optimizer in self.optimizers.items():
+            signature = _signature(optimizer)
+            signatures += signature
             objects[name] = tree.encode(_options(optimizer), name, tensors)
-            objects[f"{name}.layout"] = self._layout(name, optimizer)
+            objects[f"{name}.layout"] = self._layout(name, optimizer, signature)
         objects[_NOTES] = tree.encode(self.notes, _NOTES, tensors)
+        objects[PLACES_NAME] = self._part_places(signatures)
         for name, thing in self._objects.items():
             objects[name] = tree.encode(thing.state_dict(), name, tensors)
         for name, part in self._extra_states:
@@ -133,7 +166,7 @@ class TrackedState:
             StateMismatchError: the snapshot lacks something or describes another optimizer.
         """
         for name, tensor in [*self._model_tensors, *self._tensors.items()]:
-            source.fill(name, local_part(tensor))
+            source.fill(name, tensor)
         self.notes = source.tree(_NOTES)
         for name, optimizer in self.optimizers.items():
             self._restore_optimizer(name, optimizer, source)
@@ -166,13 +199,22 @@ class TrackedState:
                     "tensor and has no state_dict and load_state_dict"
                 )
 
-    def _layout(self, name: str, optimizer: Optimizer) -> bytes:
+    def _states_of(self, name: str, optimizer: Optimizer) -> list[dict[str, Any]]:
+        """Return the parameters' states in the order of their names."""
+        now = list(map(id, optimizer.state.values()))
+        kept = self._states.get(name)
+        if kept is None or kept[0] != now:  # the kept ones are alive: no identity is used again
+            owners = (one for one, _ in self._parameter_names[name] if one in optimizer.state)
+            kept = now, [optimizer.state[one] for one in owners]
+            self._states[name] = kept
+        return kept[1]
+
+    def _layout(self, name: str, optimizer: Optimizer, signature: int) -> bytes:
         """Return the names of the parameters and what state each has, encoded.
 
         It is the same at every snapshot, and encoded again only when states come into being or
         hold plain numbers, which may change.
         """
-        signature = _signature(optimizer)
         kept = self._layouts.get(name)
         if kept is not None and kept[0] == signature:
             return kept[1]
@@ -194,6 +236,20 @@ class TrackedState:
             self._layouts[name] = (signature, encoded)
         return encoded
 
+    def _part_places(self, signature: int) -> bytes:
+        """Return where this rank's parts lie in their wholes, encoded again only for new tensors.
+
+        Their shapes and layouts stay as long as they do.
+        """
+        if self._parts is None or self._parts[0] != signature:
+            places = {
+                name: (tuple(tensor.shape), offsets_of(tensor))
+                for name, tensor in self.tensors()
+                if tensor.shape != local_part(tensor).shape
+            }
+            self._parts = signature, encoded_places(places)
+        return self._parts[1]
+
     def _restore_optimizer(self, name: str, optimizer: Optimizer, source: StateSource) -> None:
         layout = source.tree(f"{name}.layout")
         names = self._parameter_names[name]
@@ -214,7 +270,7 @@ class TrackedState:
                     state[key] = item
                     continue
                 tensor = _created(item, parameter)
-                source.fill(f"{name}.state.{parameter_name}.{key}", local_part(tensor))
+                source.fill(f"{name}.state.{parameter_name}.{key}", tensor)
                 state[key] = tensor
             if state:
                 optimizer.state[parameter] = state
@@ -224,7 +280,11 @@ class StateSource(Protocol):
     """Where a restore takes tensors and objects from."""
 
     def fill(self, name: str, tensor: Tensor) -> None:
-        """Copy the kept tensor of that name into ``tensor``. Raises RestoreFailedError."""
+        """Copy what was kept of that name into ``tensor``, into this rank's part of a DTensor.
+
+        Raises:
+            RestoreFailedError: it is not there, does not fit or is damaged.
+        """
         ...
 
     def make(self, name: str) -> Tensor:
@@ -244,6 +304,22 @@ def module_tensors(name: str, module: nn.Module) -> NamedTensors:
         if isinstance(value, Tensor) and id(value) not in seen:
             seen.add(id(value))
             found.append((f"{name}.{key}", value))
+    return found
+
+
+def _moments(
+    optimizer: Optimizer, names: list[tuple[Tensor, str]], *, foreseen: bool
+) -> list[tuple[str, str, Tensor]]:
+    """Return an optimizer's state tensors: (parameter's name, key, tensor)."""
+    found: list[tuple[str, str, Tensor]] = []
+    forecast = Forecast(optimizer) if foreseen else None
+    for parameter, name in names:
+        state = optimizer.state.get(parameter, {})
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                found.append((name, key, value))
+        if forecast is not None and not state:
+            found += [(name, one.key, stand_in(one, parameter)) for one in forecast.of(parameter)]
     return found
 
 

@@ -36,14 +36,18 @@ class Holder(_message.Message):
     def __init__(self, host_id: _Optional[str] = ..., address: _Optional[str] = ..., peer_port: _Optional[int] = ..., generation: _Optional[int] = ..., own: _Optional[_Iterable[int]] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RestoreSources(_message.Message):
-    __slots__ = ("holders", "shards", "shards_generation")
+    __slots__ = ("holders", "shards", "shards_generation", "old_layout", "lost")
     HOLDERS_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     SHARDS_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    OLD_LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     holders: _containers.RepeatedCompositeFieldContainer[Holder]
     shards: _containers.RepeatedCompositeFieldContainer[Shard]
     shards_generation: int
-    def __init__(self, holders: _Optional[_Iterable[_Union[Holder, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., shards_generation: _Optional[int] = ...) -> None: ...
+    old_layout: _common_pb2.Layout
+    lost: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, holders: _Optional[_Iterable[_Union[Holder, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., shards_generation: _Optional[int] = ..., old_layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., lost: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReportShards(_message.Message):
     __slots__ = ("job_id", "step", "generation", "host_id", "world_size", "shards", "data_state", "at_ms")
@@ -66,20 +70,24 @@ class ReportShards(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., host_id: _Optional[str] = ..., world_size: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., data_state: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class PlanRestore(_message.Message):
-    __slots__ = ("job_id", "generation", "world_size", "holdings", "from_step", "at_ms")
+    __slots__ = ("job_id", "generation", "world_size", "holdings", "from_step", "at_ms", "before_step", "layout")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     HOLDINGS_FIELD_NUMBER: _ClassVar[int]
     FROM_STEP_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_STEP_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     world_size: int
     holdings: _containers.RepeatedCompositeFieldContainer[HostHoldings]
     from_step: int
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., holdings: _Optional[_Iterable[_Union[HostHoldings, _Mapping]]] = ..., from_step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    before_step: int
+    layout: _common_pb2.Layout
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., holdings: _Optional[_Iterable[_Union[HostHoldings, _Mapping]]] = ..., from_step: _Optional[int] = ..., at_ms: _Optional[int] = ..., before_step: _Optional[int] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ...) -> None: ...
 
 class HostHoldings(_message.Message):
     __slots__ = ("host_id", "address", "peer_port", "held")
@@ -126,6 +134,90 @@ class DropJobCheckpoints(_message.Message):
     job_id: str
     at_ms: int
     def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class SuspectSteps(_message.Message):
+    __slots__ = ("job_id", "suspicion_id", "generation", "from_step", "to_step", "why", "by", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    SUSPICION_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
+    TO_STEP_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    suspicion_id: str
+    generation: int
+    from_step: int
+    to_step: int
+    why: str
+    by: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., suspicion_id: _Optional[str] = ..., generation: _Optional[int] = ..., from_step: _Optional[int] = ..., to_step: _Optional[int] = ..., why: _Optional[str] = ..., by: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class EndSuspicion(_message.Message):
+    __slots__ = ("job_id", "suspicion_id", "false_alarm", "why", "by", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    SUSPICION_ID_FIELD_NUMBER: _ClassVar[int]
+    FALSE_ALARM_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    suspicion_id: str
+    false_alarm: bool
+    why: str
+    by: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., suspicion_id: _Optional[str] = ..., false_alarm: _Optional[bool] = ..., why: _Optional[str] = ..., by: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class DecideTrust(_message.Message):
+    __slots__ = ("job_id", "step", "generation", "trust", "why", "by", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    TRUST_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    generation: int
+    trust: str
+    why: str
+    by: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., trust: _Optional[str] = ..., why: _Optional[str] = ..., by: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class PinCheckpoint(_message.Message):
+    __slots__ = ("job_id", "step", "generation", "note", "by", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    generation: int
+    note: str
+    by: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., note: _Optional[str] = ..., by: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class UnpinCheckpoint(_message.Message):
+    __slots__ = ("job_id", "step", "generation", "by", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    generation: int
+    by: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., by: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class ShardsStored(_message.Message):
     __slots__ = ("job_id", "step", "generation", "world_size", "shards", "data_state", "at_ms", "hosts")
@@ -212,3 +304,89 @@ class RestorePlanned(_message.Message):
     passed_over: _containers.RepeatedScalarFieldContainer[str]
     at_ms: int
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., own_memory: _Optional[int] = ..., peer_memory: _Optional[int] = ..., object_store: _Optional[int] = ..., passed_over: _Optional[_Iterable[str]] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class CheckpointsSuspected(_message.Message):
+    __slots__ = ("job_id", "suspicion_id", "kind", "generation", "from_step", "to_step", "why", "by", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    SUSPICION_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
+    TO_STEP_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    suspicion_id: str
+    kind: str
+    generation: int
+    from_step: int
+    to_step: int
+    why: str
+    by: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., suspicion_id: _Optional[str] = ..., kind: _Optional[str] = ..., generation: _Optional[int] = ..., from_step: _Optional[int] = ..., to_step: _Optional[int] = ..., why: _Optional[str] = ..., by: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class SuspicionEnded(_message.Message):
+    __slots__ = ("job_id", "suspicion_id", "outcome", "why", "by", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    SUSPICION_ID_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    suspicion_id: str
+    outcome: str
+    why: str
+    by: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., suspicion_id: _Optional[str] = ..., outcome: _Optional[str] = ..., why: _Optional[str] = ..., by: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class TrustDecided(_message.Message):
+    __slots__ = ("job_id", "step", "generation", "trust", "why", "by", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    TRUST_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    generation: int
+    trust: str
+    why: str
+    by: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., trust: _Optional[str] = ..., why: _Optional[str] = ..., by: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class CheckpointPinned(_message.Message):
+    __slots__ = ("job_id", "step", "generation", "note", "by", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    generation: int
+    note: str
+    by: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., note: _Optional[str] = ..., by: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class CheckpointUnpinned(_message.Message):
+    __slots__ = ("job_id", "step", "generation", "by", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    generation: int
+    by: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., by: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...

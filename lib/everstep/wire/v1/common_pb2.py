@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x65verstep/v1/common.proto\x12\x0b\x65verstep.v1\"H\n\x06Layout\x12\n\n\x02pp\x18\x01 \x01(\x05\x12\x14\n\x0c\x64p_replicate\x18\x02 \x01(\x05\x12\x10\n\x08\x64p_shard\x18\x03 \x01(\x05\x12\n\n\x02tp\x18\x04 \x01(\x05\"l\n\rHostPlacement\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tpeer_port\x18\x03 \x01(\x05\x12\r\n\x05ranks\x18\x04 \x03(\x05\x12\x17\n\x0freplica_host_id\x18\x05 \x01(\t\"[\n\tPlacement\x12#\n\x06layout\x18\x01 \x01(\x0b\x32\x13.everstep.v1.Layout\x12)\n\x05hosts\x18\x02 \x03(\x0b\x32\x1a.everstep.v1.HostPlacement\"8\n\x07Outcome\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0b\n\x03why\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"5\n\x0c\x43ommandReply\x12%\n\x07outcome\x18\x01 \x01(\x0b\x32\x14.everstep.v1.Outcome\"M\n\rHeldSnapshots\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0b\n\x03own\x18\x03 \x01(\x08\x12\r\n\x05ranks\x18\x04 \x03(\x05*\\\n\nSourceKind\x12\x1b\n\x17SOURCE_KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nOWN_MEMORY\x10\x01\x12\x0f\n\x0bPEER_MEMORY\x10\x02\x12\x10\n\x0cOBJECT_STORE\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x65verstep/v1/common.proto\x12\x0b\x65verstep.v1\"H\n\x06Layout\x12\n\n\x02pp\x18\x01 \x01(\x05\x12\x14\n\x0c\x64p_replicate\x18\x02 \x01(\x05\x12\x10\n\x08\x64p_shard\x18\x03 \x01(\x05\x12\n\n\x02tp\x18\x04 \x01(\x05\"l\n\rHostPlacement\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tpeer_port\x18\x03 \x01(\x05\x12\r\n\x05ranks\x18\x04 \x03(\x05\x12\x17\n\x0freplica_host_id\x18\x05 \x01(\t\"[\n\tPlacement\x12#\n\x06layout\x18\x01 \x01(\x0b\x32\x13.everstep.v1.Layout\x12)\n\x05hosts\x18\x02 \x03(\x0b\x32\x1a.everstep.v1.HostPlacement\"8\n\x07Outcome\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0b\n\x03why\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"5\n\x0c\x43ommandReply\x12%\n\x07outcome\x18\x01 \x01(\x0b\x32\x14.everstep.v1.Outcome\"M\n\rHeldSnapshots\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0b\n\x03own\x18\x03 \x01(\x08\x12\r\n\x05ranks\x18\x04 \x03(\x05\"S\n\x08Schedule\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x1a\n\x12memory_every_steps\x18\x02 \x01(\x03\x12\x1a\n\x12object_every_steps\x18\x03 \x01(\x03\"+\n\rPositionRange\x12\r\n\x05\x66irst\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\"B\n\x08RateSpan\x12\x12\n\nafter_step\x18\x01 \x01(\x03\x12\x12\n\nuntil_step\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x61\x63tor\x18\x03 \x01(\x01\"0\n\tBatchSpan\x12\x12\n\nafter_step\x18\x01 \x01(\x03\x12\x0f\n\x07samples\x18\x02 \x01(\x03\"\x89\x01\n\x0b\x43orrections\x12+\n\x07skipped\x18\x01 \x03(\x0b\x32\x1a.everstep.v1.PositionRange\x12$\n\x05rates\x18\x02 \x03(\x0b\x32\x15.everstep.v1.RateSpan\x12\'\n\x07\x62\x61tches\x18\x03 \x03(\x0b\x32\x16.everstep.v1.BatchSpan*\\\n\nSourceKind\x12\x1b\n\x17SOURCE_KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nOWN_MEMORY\x10\x01\x12\x0f\n\x0bPEER_MEMORY\x10\x02\x12\x10\n\x0cOBJECT_STORE\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'everstep.wire.v1.common_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SOURCEKIND']._serialized_start=510
-  _globals['_SOURCEKIND']._serialized_end=602
+  _globals['_SOURCEKIND']._serialized_start=898
+  _globals['_SOURCEKIND']._serialized_end=990
   _globals['_LAYOUT']._serialized_start=41
   _globals['_LAYOUT']._serialized_end=113
   _globals['_HOSTPLACEMENT']._serialized_start=115
@@ -45,4 +45,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMMANDREPLY']._serialized_end=429
   _globals['_HELDSNAPSHOTS']._serialized_start=431
   _globals['_HELDSNAPSHOTS']._serialized_end=508
+  _globals['_SCHEDULE']._serialized_start=510
+  _globals['_SCHEDULE']._serialized_end=593
+  _globals['_POSITIONRANGE']._serialized_start=595
+  _globals['_POSITIONRANGE']._serialized_end=638
+  _globals['_RATESPAN']._serialized_start=640
+  _globals['_RATESPAN']._serialized_end=706
+  _globals['_BATCHSPAN']._serialized_start=708
+  _globals['_BATCHSPAN']._serialized_end=756
+  _globals['_CORRECTIONS']._serialized_start=759
+  _globals['_CORRECTIONS']._serialized_end=896
 # @@protoc_insertion_point(module_scope)

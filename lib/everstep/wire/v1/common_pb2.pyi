@@ -79,3 +79,49 @@ class HeldSnapshots(_message.Message):
     own: bool
     ranks: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., own: _Optional[bool] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Schedule(_message.Message):
+    __slots__ = ("version", "memory_every_steps", "object_every_steps")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    memory_every_steps: int
+    object_every_steps: int
+    def __init__(self, version: _Optional[int] = ..., memory_every_steps: _Optional[int] = ..., object_every_steps: _Optional[int] = ...) -> None: ...
+
+class PositionRange(_message.Message):
+    __slots__ = ("first", "end")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    end: int
+    def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class RateSpan(_message.Message):
+    __slots__ = ("after_step", "until_step", "factor")
+    AFTER_STEP_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_STEP_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
+    after_step: int
+    until_step: int
+    factor: float
+    def __init__(self, after_step: _Optional[int] = ..., until_step: _Optional[int] = ..., factor: _Optional[float] = ...) -> None: ...
+
+class BatchSpan(_message.Message):
+    __slots__ = ("after_step", "samples")
+    AFTER_STEP_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    after_step: int
+    samples: int
+    def __init__(self, after_step: _Optional[int] = ..., samples: _Optional[int] = ...) -> None: ...
+
+class Corrections(_message.Message):
+    __slots__ = ("skipped", "rates", "batches")
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    RATES_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    skipped: _containers.RepeatedCompositeFieldContainer[PositionRange]
+    rates: _containers.RepeatedCompositeFieldContainer[RateSpan]
+    batches: _containers.RepeatedCompositeFieldContainer[BatchSpan]
+    def __init__(self, skipped: _Optional[_Iterable[_Union[PositionRange, _Mapping]]] = ..., rates: _Optional[_Iterable[_Union[RateSpan, _Mapping]]] = ..., batches: _Optional[_Iterable[_Union[BatchSpan, _Mapping]]] = ...) -> None: ...

@@ -23,47 +23,68 @@ _sym_db = _symbol_database.Default()
 
 
 from everstep.wire.v1 import common_pb2 as everstep_dot_v1_dot_common__pb2
+from everstep.wire.v1 import probes_pb2 as everstep_dot_v1_dot_probes__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x65verstep/v1/hosts.proto\x12\x0b\x65verstep.v1\x1a\x18\x65verstep/v1/common.proto\"\x8e\x01\n\x08JoinHost\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0b\n\x03pod\x18\x02 \x01(\t\x12\r\n\x05power\x18\x03 \x01(\t\x12\r\n\x05\x63hips\x18\x04 \x01(\x05\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x11\n\tpeer_port\x18\x06 \x01(\x05\x12\x13\n\x0b\x61gent_epoch\x18\x07 \x01(\t\x12\r\n\x05\x61t_ms\x18\x08 \x01(\x03\"+\n\tLeaveHost\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\"Q\n\nCordonHost\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x13\n\x0bincident_id\x18\x03 \x01(\t\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\".\n\x0cUncordonHost\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\"J\n\x0b\x43ountErrors\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\"\xb2\x01\n\x08PlaceJob\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12#\n\x06layout\x18\x03 \x01(\x0b\x32\x13.everstep.v1.Layout\x12\x12\n\nlost_hosts\x18\x04 \x03(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x13\n\x0bincident_id\x18\x06 \x01(\t\x12\r\n\x05\x61t_ms\x18\x07 \x01(\x03\x12\x15\n\runsound_hosts\x18\x08 \x03(\t\"\x8c\x01\n\rPlaceJobReply\x12%\n\x07outcome\x18\x01 \x01(\x0b\x32\x14.everstep.v1.Outcome\x12)\n\tplacement\x18\x02 \x01(\x0b\x32\x16.everstep.v1.Placement\x12\x13\n\x0bhosts_short\x18\x03 \x01(\x05\x12\x14\n\x0creplacements\x18\x04 \x03(\t\"?\n\nReleaseJob\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\"\x0b\n\tListHosts\"F\n\x0eListHostsReply\x12%\n\x07outcome\x18\x01 \x01(\x0b\x32\x14.everstep.v1.Outcome\x12\r\n\x05hosts\x18\x02 \x03(\t\"\x90\x01\n\nHostJoined\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0b\n\x03pod\x18\x02 \x01(\t\x12\r\n\x05power\x18\x03 \x01(\t\x12\r\n\x05\x63hips\x18\x04 \x01(\x05\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x11\n\tpeer_port\x18\x06 \x01(\x05\x12\x13\n\x0b\x61gent_epoch\x18\x07 \x01(\t\x12\r\n\x05\x61t_ms\x18\x08 \x01(\x03\"*\n\x08HostLeft\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\"w\n\x0cHostCordoned\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x13\n\x0bincident_id\x18\x03 \x01(\t\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\x12\x0e\n\x06job_id\x18\x05 \x01(\t\x12\x12\n\ngeneration\x18\x06 \x01(\x03\"0\n\x0eHostUncordoned\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\"P\n\x11HostErrorsCounted\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\"\x7f\n\tJobPlaced\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12)\n\tplacement\x18\x03 \x01(\x0b\x32\x16.everstep.v1.Placement\x12\x14\n\x0creplacements\x18\x04 \x03(\t\x12\r\n\x05\x61t_ms\x18\x05 \x01(\x03\"@\n\x0bJobReleased\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x65verstep/v1/hosts.proto\x12\x0b\x65verstep.v1\x1a\x18\x65verstep/v1/common.proto\x1a\x18\x65verstep/v1/probes.proto\"\x9e\x01\n\x08JoinHost\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0b\n\x03pod\x18\x02 \x01(\t\x12\r\n\x05power\x18\x03 \x01(\t\x12\r\n\x05\x63hips\x18\x04 \x01(\x05\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x11\n\tpeer_port\x18\x06 \x01(\x05\x12\x13\n\x0b\x61gent_epoch\x18\x07 \x01(\t\x12\r\n\x05\x61t_ms\x18\x08 \x01(\x03\x12\x0e\n\x06probes\x18\t \x01(\x08\"+\n\tLeaveHost\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\"Q\n\nCordonHost\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x13\n\x0bincident_id\x18\x03 \x01(\t\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\";\n\x0cUncordonHost\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\x0b\n\x03now\x18\x03 \x01(\x08\"P\n\x0cMaintainHost\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x10\n\x08until_ms\x18\x03 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\"J\n\x0b\x43ountErrors\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\"\xd8\x01\n\x08PlaceJob\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12#\n\x06layout\x18\x03 \x01(\x0b\x32\x13.everstep.v1.Layout\x12\x12\n\nlost_hosts\x18\x04 \x03(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x13\n\x0bincident_id\x18\x06 \x01(\t\x12\r\n\x05\x61t_ms\x18\x07 \x01(\x03\x12\x15\n\runsound_hosts\x18\x08 \x03(\t\x12$\n\x07smaller\x18\t \x03(\x0b\x32\x13.everstep.v1.Layout\"\x8c\x01\n\rPlaceJobReply\x12%\n\x07outcome\x18\x01 \x01(\x0b\x32\x14.everstep.v1.Outcome\x12)\n\tplacement\x18\x02 \x01(\x0b\x32\x16.everstep.v1.Placement\x12\x13\n\x0bhosts_short\x18\x03 \x01(\x05\x12\x14\n\x0creplacements\x18\x04 \x03(\t\"?\n\nReleaseJob\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\"+\n\nCanReplace\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05hosts\x18\x02 \x03(\t\"G\n\x0f\x43\x61nReplaceReply\x12%\n\x07outcome\x18\x01 \x01(\x0b\x32\x14.everstep.v1.Outcome\x12\r\n\x05hosts\x18\x02 \x03(\t\"@\n\x08\x43\x61nPlace\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12$\n\x07layouts\x18\x02 \x03(\x0b\x32\x13.everstep.v1.Layout\"[\n\rCanPlaceReply\x12%\n\x07outcome\x18\x01 \x01(\x0b\x32\x14.everstep.v1.Outcome\x12#\n\x06layout\x18\x02 \x01(\x0b\x32\x13.everstep.v1.Layout\"\x0b\n\tListHosts\"s\n\x0eListHostsReply\x12%\n\x07outcome\x18\x01 \x01(\x0b\x32\x14.everstep.v1.Outcome\x12\r\n\x05hosts\x18\x02 \x03(\t\x12+\n\taddresses\x18\x03 \x03(\x0b\x32\x18.everstep.v1.HostAddress\"B\n\x0bHostAddress\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tpeer_port\x18\x03 \x01(\x05\"\xa0\x01\n\nHostJoined\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0b\n\x03pod\x18\x02 \x01(\t\x12\r\n\x05power\x18\x03 \x01(\t\x12\r\n\x05\x63hips\x18\x04 \x01(\x05\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x11\n\tpeer_port\x18\x06 \x01(\x05\x12\x13\n\x0b\x61gent_epoch\x18\x07 \x01(\t\x12\r\n\x05\x61t_ms\x18\x08 \x01(\x03\x12\x0e\n\x06probes\x18\t \x01(\x08\"*\n\x08HostLeft\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\"\xcf\x01\n\x0cHostCordoned\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x13\n\x0bincident_id\x18\x03 \x01(\t\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\x12\x0e\n\x06job_id\x18\x05 \x01(\t\x12\x12\n\ngeneration\x18\x06 \x01(\x03\x12\r\n\x05\x66\x61ult\x18\x07 \x01(\t\x12\x10\n\x08relapses\x18\x08 \x01(\x05\x12\x0f\n\x07held_ms\x18\t \x01(\x03\x12\x0f\n\x07returns\x18\n \x01(\x08\x12\x13\n\x0bmaintenance\x18\x0b \x01(\x08\"0\n\x0eHostUncordoned\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\"K\n\rHostReturning\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\r\n\x05\x64\x65pth\x18\x02 \x01(\t\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\"f\n\nHostProbed\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12(\n\x06report\x18\x03 \x01(\x0b\x32\x18.everstep.v1.ProbeReport\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\"V\n\x12MaintenancePlanned\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x10\n\x08until_ms\x18\x03 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\"2\n\x10MaintenanceEnded\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\"P\n\x11HostErrorsCounted\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\"\x7f\n\tJobPlaced\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12)\n\tplacement\x18\x03 \x01(\x0b\x32\x16.everstep.v1.Placement\x12\x14\n\x0creplacements\x18\x04 \x03(\t\x12\r\n\x05\x61t_ms\x18\x05 \x01(\x03\"@\n\x0bJobReleased\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'everstep.wire.v1.hosts_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOINHOST']._serialized_start=67
-  _globals['_JOINHOST']._serialized_end=209
-  _globals['_LEAVEHOST']._serialized_start=211
-  _globals['_LEAVEHOST']._serialized_end=254
-  _globals['_CORDONHOST']._serialized_start=256
-  _globals['_CORDONHOST']._serialized_end=337
-  _globals['_UNCORDONHOST']._serialized_start=339
-  _globals['_UNCORDONHOST']._serialized_end=385
-  _globals['_COUNTERRORS']._serialized_start=387
-  _globals['_COUNTERRORS']._serialized_end=461
-  _globals['_PLACEJOB']._serialized_start=464
-  _globals['_PLACEJOB']._serialized_end=642
-  _globals['_PLACEJOBREPLY']._serialized_start=645
-  _globals['_PLACEJOBREPLY']._serialized_end=785
-  _globals['_RELEASEJOB']._serialized_start=787
-  _globals['_RELEASEJOB']._serialized_end=850
-  _globals['_LISTHOSTS']._serialized_start=852
-  _globals['_LISTHOSTS']._serialized_end=863
-  _globals['_LISTHOSTSREPLY']._serialized_start=865
-  _globals['_LISTHOSTSREPLY']._serialized_end=935
-  _globals['_HOSTJOINED']._serialized_start=938
-  _globals['_HOSTJOINED']._serialized_end=1082
-  _globals['_HOSTLEFT']._serialized_start=1084
-  _globals['_HOSTLEFT']._serialized_end=1126
-  _globals['_HOSTCORDONED']._serialized_start=1128
-  _globals['_HOSTCORDONED']._serialized_end=1247
-  _globals['_HOSTUNCORDONED']._serialized_start=1249
-  _globals['_HOSTUNCORDONED']._serialized_end=1297
-  _globals['_HOSTERRORSCOUNTED']._serialized_start=1299
-  _globals['_HOSTERRORSCOUNTED']._serialized_end=1379
-  _globals['_JOBPLACED']._serialized_start=1381
-  _globals['_JOBPLACED']._serialized_end=1508
-  _globals['_JOBRELEASED']._serialized_start=1510
-  _globals['_JOBRELEASED']._serialized_end=1574
+  _globals['_JOINHOST']._serialized_start=93
+  _globals['_JOINHOST']._serialized_end=251
+  _globals['_LEAVEHOST']._serialized_start=253
+  _globals['_LEAVEHOST']._serialized_end=296
+  _globals['_CORDONHOST']._serialized_start=298
+  _globals['_CORDONHOST']._serialized_end=379
+  _globals['_UNCORDONHOST']._serialized_start=381
+  _globals['_UNCORDONHOST']._serialized_end=440
+  _globals['_MAINTAINHOST']._serialized_start=442
+  _globals['_MAINTAINHOST']._serialized_end=522
+  _globals['_COUNTERRORS']._serialized_start=524
+  _globals['_COUNTERRORS']._serialized_end=598
+  _globals['_PLACEJOB']._serialized_start=601
+  _globals['_PLACEJOB']._serialized_end=817
+  _globals['_PLACEJOBREPLY']._serialized_start=820
+  _globals['_PLACEJOBREPLY']._serialized_end=960
+  _globals['_RELEASEJOB']._serialized_start=962
+  _globals['_RELEASEJOB']._serialized_end=1025
+  _globals['_CANREPLACE']._serialized_start=1027
+  _globals['_CANREPLACE']._serialized_end=1070
+  _globals['_CANREPLACEREPLY']._serialized_start=1072
+  _globals['_CANREPLACEREPLY']._serialized_end=1143
+  _globals['_CANPLACE']._serialized_start=1145
+  _globals['_CANPLACE']._serialized_end=1209
+  _globals['_CANPLACEREPLY']._serialized_start=1211
+  _globals['_CANPLACEREPLY']._serialized_end=1302
+  _globals['_LISTHOSTS']._serialized_start=1304
+  _globals['_LISTHOSTS']._serialized_end=1315
+  _globals['_LISTHOSTSREPLY']._serialized_start=1317
+  _globals['_LISTHOSTSREPLY']._serialized_end=1432
+  _globals['_HOSTADDRESS']._serialized_start=1434
+  _globals['_HOSTADDRESS']._serialized_end=1500
+  _globals['_HOSTJOINED']._serialized_start=1503
+  _globals['_HOSTJOINED']._serialized_end=1663
+  _globals['_HOSTLEFT']._serialized_start=1665
+  _globals['_HOSTLEFT']._serialized_end=1707
+  _globals['_HOSTCORDONED']._serialized_start=1710
+  _globals['_HOSTCORDONED']._serialized_end=1917
+  _globals['_HOSTUNCORDONED']._serialized_start=1919
+  _globals['_HOSTUNCORDONED']._serialized_end=1967
+  _globals['_HOSTRETURNING']._serialized_start=1969
+  _globals['_HOSTRETURNING']._serialized_end=2044
+  _globals['_HOSTPROBED']._serialized_start=2046
+  _globals['_HOSTPROBED']._serialized_end=2148
+  _globals['_MAINTENANCEPLANNED']._serialized_start=2150
+  _globals['_MAINTENANCEPLANNED']._serialized_end=2236
+  _globals['_MAINTENANCEENDED']._serialized_start=2238
+  _globals['_MAINTENANCEENDED']._serialized_end=2288
+  _globals['_HOSTERRORSCOUNTED']._serialized_start=2290
+  _globals['_HOSTERRORSCOUNTED']._serialized_end=2370
+  _globals['_JOBPLACED']._serialized_start=2372
+  _globals['_JOBPLACED']._serialized_end=2499
+  _globals['_JOBRELEASED']._serialized_start=2501
+  _globals['_JOBRELEASED']._serialized_end=2565
 # @@protoc_insertion_point(module_scope)

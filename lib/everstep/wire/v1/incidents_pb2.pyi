@@ -1,3 +1,4 @@
+from everstep.wire.v1 import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -14,14 +15,22 @@ class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REPLACE: _ClassVar[Action]
     FAIL: _ClassVar[Action]
     REPLACE_IF_SPARE: _ClassVar[Action]
+    NOTE: _ClassVar[Action]
+    ROLL_BACK: _ClassVar[Action]
+    HOLD: _ClassVar[Action]
+    DRAIN: _ClassVar[Action]
 ACTION_UNSPECIFIED: Action
 RESTART: Action
 REPLACE: Action
 FAIL: Action
 REPLACE_IF_SPARE: Action
+NOTE: Action
+ROLL_BACK: Action
+HOLD: Action
+DRAIN: Action
 
 class IncidentOpened(_message.Message):
-    __slots__ = ("incident_id", "job_id", "generation", "kind", "ranks", "hosts", "step", "action", "reason", "detail", "failed_at_ms", "detected_at_ms")
+    __slots__ = ("incident_id", "job_id", "generation", "kind", "ranks", "hosts", "step", "action", "reason", "detail", "failed_at_ms", "detected_at_ms", "suspect_from_step", "skipped")
     INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +43,8 @@ class IncidentOpened(_message.Message):
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     FAILED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     DETECTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    SUSPECT_FROM_STEP_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     incident_id: str
     job_id: str
     generation: int
@@ -46,7 +57,9 @@ class IncidentOpened(_message.Message):
     detail: str
     failed_at_ms: int
     detected_at_ms: int
-    def __init__(self, incident_id: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., action: _Optional[_Union[Action, str]] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., failed_at_ms: _Optional[int] = ..., detected_at_ms: _Optional[int] = ...) -> None: ...
+    suspect_from_step: int
+    skipped: _containers.RepeatedCompositeFieldContainer[_common_pb2.PositionRange]
+    def __init__(self, incident_id: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., action: _Optional[_Union[Action, str]] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., failed_at_ms: _Optional[int] = ..., detected_at_ms: _Optional[int] = ..., suspect_from_step: _Optional[int] = ..., skipped: _Optional[_Iterable[_Union[_common_pb2.PositionRange, _Mapping]]] = ...) -> None: ...
 
 class IncidentRecovered(_message.Message):
     __slots__ = ("incident_id", "job_id", "recovered_at_ms", "lost_ms", "lost_steps")
@@ -135,7 +148,7 @@ class SourceRefused(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., kind: _Optional[str] = ..., host_id: _Optional[str] = ..., uri: _Optional[str] = ..., detail: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class JobMarked(_message.Message):
-    __slots__ = ("job_id", "generation", "mark", "cause", "hosts", "step", "at_ms")
+    __slots__ = ("job_id", "generation", "mark", "cause", "hosts", "step", "at_ms", "numerics", "layout", "collective_timeout_ms", "slow_hosts", "steps", "corruption")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +156,12 @@ class JobMarked(_message.Message):
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    NUMERICS_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    COLLECTIVE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    SLOW_HOSTS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    CORRUPTION_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     mark: str
@@ -150,7 +169,47 @@ class JobMarked(_message.Message):
     hosts: _containers.RepeatedCompositeFieldContainer[WatchedHost]
     step: int
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., mark: _Optional[str] = ..., cause: _Optional[str] = ..., hosts: _Optional[_Iterable[_Union[WatchedHost, _Mapping]]] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    numerics: NumericsRules
+    layout: _common_pb2.Layout
+    collective_timeout_ms: int
+    slow_hosts: str
+    steps: int
+    corruption: CorruptionRules
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., mark: _Optional[str] = ..., cause: _Optional[str] = ..., hosts: _Optional[_Iterable[_Union[WatchedHost, _Mapping]]] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ..., numerics: _Optional[_Union[NumericsRules, _Mapping]] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., collective_timeout_ms: _Optional[int] = ..., slow_hosts: _Optional[str] = ..., steps: _Optional[int] = ..., corruption: _Optional[_Union[CorruptionRules, _Mapping]] = ...) -> None: ...
+
+class NumericsRules(_message.Message):
+    __slots__ = ("on_spike", "window_steps", "window_steps_min", "loss_z", "norm_z", "loss_z_with_norm", "spike_steps", "non_finite_steps", "skip_before", "repeat_steps")
+    ON_SPIKE_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_STEPS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_STEPS_MIN_FIELD_NUMBER: _ClassVar[int]
+    LOSS_Z_FIELD_NUMBER: _ClassVar[int]
+    NORM_Z_FIELD_NUMBER: _ClassVar[int]
+    LOSS_Z_WITH_NORM_FIELD_NUMBER: _ClassVar[int]
+    SPIKE_STEPS_FIELD_NUMBER: _ClassVar[int]
+    NON_FINITE_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SKIP_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    REPEAT_STEPS_FIELD_NUMBER: _ClassVar[int]
+    on_spike: str
+    window_steps: int
+    window_steps_min: int
+    loss_z: float
+    norm_z: float
+    loss_z_with_norm: float
+    spike_steps: int
+    non_finite_steps: int
+    skip_before: int
+    repeat_steps: int
+    def __init__(self, on_spike: _Optional[str] = ..., window_steps: _Optional[int] = ..., window_steps_min: _Optional[int] = ..., loss_z: _Optional[float] = ..., norm_z: _Optional[float] = ..., loss_z_with_norm: _Optional[float] = ..., spike_steps: _Optional[int] = ..., non_finite_steps: _Optional[int] = ..., skip_before: _Optional[int] = ..., repeat_steps: _Optional[int] = ...) -> None: ...
+
+class CorruptionRules(_message.Message):
+    __slots__ = ("on_corruption", "suspicion_half_life_ms", "bits_vary")
+    ON_CORRUPTION_FIELD_NUMBER: _ClassVar[int]
+    SUSPICION_HALF_LIFE_MS_FIELD_NUMBER: _ClassVar[int]
+    BITS_VARY_FIELD_NUMBER: _ClassVar[int]
+    on_corruption: str
+    suspicion_half_life_ms: int
+    bits_vary: bool
+    def __init__(self, on_corruption: _Optional[str] = ..., suspicion_half_life_ms: _Optional[int] = ..., bits_vary: _Optional[bool] = ...) -> None: ...
 
 class WatchedHost(_message.Message):
     __slots__ = ("host_id", "ranks")

@@ -59,6 +59,32 @@ class SaveCheckpoint(_message.Message):
     at_ms: int
     def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
+class DrainHosts(_message.Message):
+    __slots__ = ("job_id", "hosts", "why", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    why: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ..., why: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class SetInterval(_message.Message):
+    __slots__ = ("job_id", "auto", "memory_every_steps", "object_every_steps", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    AUTO_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    auto: bool
+    memory_every_steps: int
+    object_every_steps: int
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., auto: _Optional[bool] = ..., memory_every_steps: _Optional[int] = ..., object_every_steps: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
 class JobSubmitted(_message.Message):
     __slots__ = ("job_id", "name", "spec_json", "at_ms")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
@@ -72,7 +98,7 @@ class JobSubmitted(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., spec_json: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class GenerationBegun(_message.Message):
-    __slots__ = ("job_id", "generation", "cause", "incident_id", "lost_hosts", "from_step", "at_ms", "unsound_hosts", "remark")
+    __slots__ = ("job_id", "generation", "cause", "incident_id", "lost_hosts", "from_step", "at_ms", "unsound_hosts", "remark", "before_step", "skipped", "lost_why", "dp_min")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +108,10 @@ class GenerationBegun(_message.Message):
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     UNSOUND_HOSTS_FIELD_NUMBER: _ClassVar[int]
     REMARK_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_STEP_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    LOST_WHY_FIELD_NUMBER: _ClassVar[int]
+    DP_MIN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     cause: str
@@ -91,7 +121,11 @@ class GenerationBegun(_message.Message):
     at_ms: int
     unsound_hosts: _containers.RepeatedScalarFieldContainer[str]
     remark: str
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., cause: _Optional[str] = ..., incident_id: _Optional[str] = ..., lost_hosts: _Optional[_Iterable[str]] = ..., from_step: _Optional[int] = ..., at_ms: _Optional[int] = ..., unsound_hosts: _Optional[_Iterable[str]] = ..., remark: _Optional[str] = ...) -> None: ...
+    before_step: int
+    skipped: _containers.RepeatedCompositeFieldContainer[_common_pb2.PositionRange]
+    lost_why: str
+    dp_min: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., cause: _Optional[str] = ..., incident_id: _Optional[str] = ..., lost_hosts: _Optional[_Iterable[str]] = ..., from_step: _Optional[int] = ..., at_ms: _Optional[int] = ..., unsound_hosts: _Optional[_Iterable[str]] = ..., remark: _Optional[str] = ..., before_step: _Optional[int] = ..., skipped: _Optional[_Iterable[_Union[_common_pb2.PositionRange, _Mapping]]] = ..., lost_why: _Optional[str] = ..., dp_min: _Optional[int] = ...) -> None: ...
 
 class HostsFenced(_message.Message):
     __slots__ = ("job_id", "generation", "hosts", "unreachable", "at_ms")
@@ -180,12 +214,30 @@ class JobRunning(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class PauseRequested(_message.Message):
-    __slots__ = ("job_id", "at_ms")
+    __slots__ = ("job_id", "at_ms", "incident_id", "why")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    incident_id: str
+    why: str
+    def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., incident_id: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class DrainRequested(_message.Message):
+    __slots__ = ("job_id", "hosts", "why", "incident_id", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    why: str
+    incident_id: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ..., why: _Optional[str] = ..., incident_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class JobPaused(_message.Message):
     __slots__ = ("job_id", "generation", "at_ms")
@@ -250,3 +302,73 @@ class JobStopped(_message.Message):
     generation: int
     at_ms: int
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class IntervalChanged(_message.Message):
+    __slots__ = ("job_id", "generation", "schedule", "auto", "reason", "grounds", "waste_before", "waste_after", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    AUTO_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    GROUNDS_FIELD_NUMBER: _ClassVar[int]
+    WASTE_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    WASTE_AFTER_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    schedule: _common_pb2.Schedule
+    auto: bool
+    reason: str
+    grounds: IntervalGrounds
+    waste_before: float
+    waste_after: float
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., schedule: _Optional[_Union[_common_pb2.Schedule, _Mapping]] = ..., auto: _Optional[bool] = ..., reason: _Optional[str] = ..., grounds: _Optional[_Union[IntervalGrounds, _Mapping]] = ..., waste_before: _Optional[float] = ..., waste_after: _Optional[float] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class IntervalGrounds(_message.Message):
+    __slots__ = ("step_us", "steps_count", "memory_stall_us", "memory_count", "object_stall_us", "object_count", "upload_ms", "upload_ms_max", "upload_count", "mtbf_ms", "failures_count", "running_ms", "memory_lost_share", "memory_restores_count", "object_restores_count")
+    STEP_US_FIELD_NUMBER: _ClassVar[int]
+    STEPS_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_STALL_US_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_STALL_US_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_MS_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_MS_MAX_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MTBF_MS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_COUNT_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LOST_SHARE_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_RESTORES_COUNT_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_RESTORES_COUNT_FIELD_NUMBER: _ClassVar[int]
+    step_us: int
+    steps_count: int
+    memory_stall_us: int
+    memory_count: int
+    object_stall_us: int
+    object_count: int
+    upload_ms: int
+    upload_ms_max: int
+    upload_count: int
+    mtbf_ms: int
+    failures_count: int
+    running_ms: int
+    memory_lost_share: float
+    memory_restores_count: int
+    object_restores_count: int
+    def __init__(self, step_us: _Optional[int] = ..., steps_count: _Optional[int] = ..., memory_stall_us: _Optional[int] = ..., memory_count: _Optional[int] = ..., object_stall_us: _Optional[int] = ..., object_count: _Optional[int] = ..., upload_ms: _Optional[int] = ..., upload_ms_max: _Optional[int] = ..., upload_count: _Optional[int] = ..., mtbf_ms: _Optional[int] = ..., failures_count: _Optional[int] = ..., running_ms: _Optional[int] = ..., memory_lost_share: _Optional[float] = ..., memory_restores_count: _Optional[int] = ..., object_restores_count: _Optional[int] = ...) -> None: ...
+
+class IntervalInForce(_message.Message):
+    __slots__ = ("job_id", "generation", "version", "step", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    version: int
+    step: int
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., version: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...

@@ -10,6 +10,7 @@ from everstep.checkpoint_registry.memory_map import MemoryMap
 from everstep.checkpoint_registry.projections import CheckpointsProjection
 from everstep.checkpoint_registry.queries import PostgresCatalog
 from everstep.checkpoint_registry.settings import Settings
+from everstep.checkpoint_registry.sweep import Sweeping
 from everstep.checkpoint_registry.wiring import CODECS, NAME, wire_registry
 from everstep.objectstore.s3 import S3Store
 from everstep.service.bootstrap import ServiceShell
@@ -35,8 +36,10 @@ async def main() -> None:
         ) as shell,
     ):
         memory = MemoryMap()
-        registry = await wire_registry(shell, PostgresCatalog(shell.store), objects, memory)
-        shell.app.include_router(routes(shell.store, memory, registry))
+        sweeping = Sweeping(objects=objects, times=settings.sweep_times)
+        catalog = PostgresCatalog(shell.store)
+        registry = await wire_registry(shell, catalog, objects, memory, sweeping)
+        shell.app.include_router(routes(shell.store, memory, registry, shell.clock))
         await shell.run()
 
 

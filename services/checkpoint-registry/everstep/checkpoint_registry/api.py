@@ -7,12 +7,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from everstep.checkpoint_registry import queries
+from everstep.checkpoint_registry import api_judgements, queries
+from everstep.checkpoint_registry.api_judgements import Generation, Step
+from everstep.checkpoint_registry.commands import Known
+from everstep.checkpoint_registry.manifest import sizes_of
 from everstep.checkpoint_registry.memory_map import MemoryMap
 from everstep.checkpoint_registry.registry import Registry
-from everstep.checkpoint_registry.retention import Known, unusable
+from everstep.checkpoint_registry.retention import unusable
 from everstep.checkpoint_registry.state import History, Phase
 from everstep.core.errors import NotFoundError
+from everstep.core.system import Clock
 from everstep.eventstore.postgres import PostgresStore
 
 
@@ -36,8 +40,13 @@ class Checkpoint(BaseModel):
     restorable: bool = Field(description="a restart may go on from it")
     unusable_why: str = Field(
         description="abandoned (an older generation made it after the step that a later one went "
-        "back to) or spoilt (an object of it could not be used); else empty"
+        "back to), spoilt (an object of it could not be used) or suspect; else empty"
     )
+    trust: str = Field(description="clean, suspect or verified")
+    trust_why: str = Field(description="who says so, and why; empty when nobody does")
+    pinned: bool = Field(description="kept until it is unpinned")
+    pin_note: str
+    pinned_by: str
     world_size: int
     shards_stored: int
     bytes: int
@@ -52,6 +61,7 @@ class Checkpoint(BaseModel):
 class WholeCheckpoint(Checkpoint):
     """A checkpoint with its shards."""
 
+    layout: dict[str, int] | None = Field(description="of the job's spec; null if not known")
     shards: list[ShardInfo]
 
 
@@ -86,11 +96,11 @@ class Memory(BaseModel):
     ranks: list[RankCopies]
 
 
-def routes(store: PostgresStore, memory: MemoryMap, registry: Registry) -> APIRouter:
+def routes(store: PostgresStore, memory: MemoryMap, registry: Registry, clock: Clock) -> APIRouter:
     """Return the routes."""
-    router = APIRouter(prefix="/v1", tags=["checkpoints"])
+    router = APIRouter()
 
-    @router.get("/checkpoints")
+    @router.get("/v1/checkpoints", tags=["checkpoints"])
     async def checkpoints(
         *, job_id: str | None = None, deleted: Annotated[bool, Query()] = False
     ) -> Checkpoints:
@@ -102,26 +112,61 @@ def routes(store: PostgresStore, memory: MemoryMap, registry: Registry) -> APIRo
         judged = [_judged(row, histories[row["job_id"]]) for row in found]
         return Checkpoints(checkpoints=[Checkpoint.model_validate(row) for row in judged])
 
-    @router.get("/checkpoints/{job_id}/{step}")
-    async def checkpoint(job_id: str, step: int, generation: int | None = None) -> WholeCheckpoint:
+    @router.get("/v1/checkpoints/{job_id}/{step}", tags=["checkpoints"])
+    async def checkpoint(job_id: str, step: Step, generation: Generation = None) -> WholeCheckpoint:
         """Return a step's checkpoint with its shards; the newest generation's unless asked."""
         async with store.reading() as connection:
             found = await queries.one(connection, job_id, step, generation)
         if found is None:
-            raise NotFoundError(f"job {job_id!r} has no checkpoint of step {step}")
-        return WholeCheckpoint.model_validate(_judged(found, await registry.history(job_id)))
+            raise _no_checkpoint(job_id, step, generation)
+        history = await registry.history(job_id)
+        whole = {
+            **_judged(found, history),
+            "layout": sizes_of(history.layout_of(found["generation"])),
+        }
+        return WholeCheckpoint.model_validate(whole)
 
-    @router.get("/memory")
+    @router.get("/v1/memory", tags=["checkpoints"])
     async def held(job_id: str) -> Memory:
         """Return where the snapshots of every rank of a running job lie."""
         return Memory.model_validate(memory.of_job(job_id))
 
+    async def newest_of(job_id: str, step: int) -> int:
+        async with store.reading() as connection:
+            found = await queries.newest_generation(connection, job_id, step)
+        if found is None:
+            raise _no_checkpoint(job_id, step, None)
+        return found
+
+    router.include_router(
+        api_judgements.routes(registry.judgements, newest_of, registry.history, clock)
+    )
     return router
 
 
+def _no_checkpoint(job_id: str, step: int, generation: int | None) -> NotFoundError:
+    of = f" by generation {generation}" if generation is not None else ""
+    return NotFoundError(
+        f"job {job_id!r} has no checkpoint of step {step}{of}; `everstep checkpoints --job "
+        f"{job_id}` lists those that there are"
+    )
+
+
 def _judged(row: dict[str, Any], history: History) -> dict[str, Any]:
-    """Add whether a restore would take the checkpoint."""
+    """Add whether a restore would take the checkpoint, what it is worth, and who has pinned it."""
+    which = (row["step"], row["generation"])
     known = Known(step=row["step"], generation=row["generation"], complete=row["complete"])
     why = unusable(known, history)
-    usable = row["state"] == Phase.COMPLETE and why is None
-    return {**row, "restorable": usable, "unusable_why": why.value if why is not None else ""}
+    usable = row["state"] == Phase.COMPLETE and why is None and which not in history.removed_ids
+    judged = history.judge(generation=row["generation"], step=row["step"])
+    pin = next((pin for pin in history.pins if (pin.step, pin.generation) == which), None)
+    return {
+        **row,
+        "restorable": usable,
+        "unusable_why": why.value if why is not None else "",
+        "trust": judged.trust.value,
+        "trust_why": judged.why,
+        "pinned": pin is not None,
+        "pin_note": pin.note if pin is not None else "",
+        "pinned_by": pin.by if pin is not None else "",
+    }

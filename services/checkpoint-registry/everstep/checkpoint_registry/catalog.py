@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from everstep.checkpoint_registry.codec import CHECKPOINT_EVENTS
-from everstep.checkpoint_registry.commands import CompleteFacts
-from everstep.checkpoint_registry.retention import Known
+from everstep.checkpoint_registry.commands import CompleteFacts, Known
 from everstep.checkpoint_registry.state import Checkpoint, Phase, evolve_checkpoint
 from everstep.core.ports import StoredEvent
 
@@ -70,7 +69,14 @@ class MemoryCatalog:
     async def known(self, job_id: str) -> list[Known]:
         """Return the job's checkpoints that are not deleted."""
         return [
-            Known(step=c.step, generation=c.generation, complete=c.phase is Phase.COMPLETE)
+            Known(
+                step=c.step,
+                generation=c.generation,
+                complete=c.phase is Phase.COMPLETE,
+                completed_ms=c.completed_ms,
+                stored=len(c.shards),
+                world_size=c.world_size,
+            )
             for c in self._alive()
             if c.job_id == job_id
         ]

@@ -10,11 +10,13 @@ from typing import Final
 
 from everstep.checkpoint_registry import commands, decider, events, state, upcasting
 from everstep.core.decision import Rejected
+from everstep.core.placement import Layout
 from everstep.eventstore.codec import EventCodec, Upcaster
 from everstep.service.handler import Aggregate, Handled
-from everstep.wire.codec import from_wire
+from everstep.wire.codec import from_wire, to_wire
 from everstep.wire.v1 import checkpoints_pb2
 from everstep.wire.v1.common_pb2 import CommandReply, Outcome
+from everstep.wire.v1.common_pb2 import Layout as WireLayout
 
 CHECKPOINT_EVENTS: Final[EventCodec[events.CheckpointEvent]] = EventCodec(
     {
@@ -33,6 +35,12 @@ HISTORY_EVENTS: Final[EventCodec[events.HistoryEvent]] = EventCodec(
         "source_distrusted.v1": events.SourceDistrusted,
         "restore_laid_out.v2": events.RestoreLaidOut,
         "restore_planned.v1": events.RestorePlanned,
+        "checkpoints_suspected.v1": events.CheckpointsSuspected,
+        "suspicion_ended.v1": events.SuspicionEnded,
+        "trust_decided.v1": events.TrustDecided,
+        "checkpoint_pinned.v1": events.CheckpointPinned,
+        "checkpoint_unpinned.v1": events.CheckpointUnpinned,
+        "removals_decided.v1": events.RemovalsDecided,
     },
     upcasters={
         "restore_laid_out.v1": Upcaster(to="restore_laid_out.v2", rewrite=upcasting.by_holder),
@@ -80,9 +88,11 @@ def report_shards(message: checkpoints_pb2.ReportShards) -> commands.ReportShard
 
 
 def plan_restore(
-    message: checkpoints_pb2.PlanRestore, checkpoints: tuple[commands.CompleteFacts, ...]
+    message: checkpoints_pb2.PlanRestore,
+    checkpoints: tuple[commands.CompleteFacts, ...],
+    unfinished: tuple[commands.Known, ...] = (),
 ) -> commands.PlanRestore:
-    """Read a request for a plan and add the job's complete checkpoints."""
+    """Read a request for a plan and add the job's checkpoints."""
     return commands.PlanRestore(
         job_id=message.job_id,
         generation=message.generation,
@@ -107,6 +117,9 @@ def plan_restore(
         from_step=message.from_step,
         at_ms=message.at_ms,
         checkpoints=checkpoints,
+        unfinished=unfinished,
+        before_step=message.before_step,
+        layout=from_wire(message.layout, Layout) if message.HasField("layout") else None,
     )
 
 
@@ -157,4 +170,6 @@ def sources_of(plan: events.RestoreLaidOut) -> checkpoints_pb2.RestoreSources:
             for shard in plan.shards
         ],
         shards_generation=plan.shards_generation,
+        old_layout=None if plan.old_layout is None else to_wire(plan.old_layout, WireLayout()),
+        lost=plan.lost,
     )

@@ -1,15 +1,14 @@
 """What may be asked of the registry; names as in ``proto/everstep/v1/checkpoints.proto``.
 
-``ReportShards``, ``PlanRestore`` and ``DropJobCheckpoints`` come over the wire; fields that they do
-not have there are facts of other streams, which the shell looks up. The others are the registry's
-own process managers'.
+Those that are in it come over the wire; fields that they do not have there are facts of other
+streams, which the shell looks up. The others are the registry's own process managers'.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from everstep.checkpoint_registry.events import Shard
+from everstep.checkpoint_registry.events import KEEP_DAYS_DEFAULT, Shard
 from everstep.core.placement import Layout
 from everstep.core.record import Record
 
@@ -122,10 +121,24 @@ class CompleteFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A checkpoint that is not deleted: of ``world_size`` ranks, ``stored`` shards are reported."""
+
+    step: int
+    generation: int
+    complete: bool
+    completed_ms: int = 0
+    stored: int = 0
+    world_size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRestore:
     """Say where every rank of the generation gets its state from.
 
-    ``checkpoints`` is not on the wire: the job's complete checkpoints.
+    Only states from before ``before_step`` will do (0: any). ``layout`` is the generation's (None:
+    nobody has said that it ever changed). Not on the wire: ``checkpoints``, the job's complete
+    ones, and ``unfinished``, the others that are not deleted.
     """
 
     job_id: str
@@ -135,6 +148,9 @@ class PlanRestore:
     from_step: int
     at_ms: int
     checkpoints: tuple[CompleteFacts, ...] = ()
+    unfinished: tuple[Known, ...] = ()
+    before_step: int = 0
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +161,7 @@ class NoteJob:
     keep_last: int
     layout: Layout
     at_ms: int
+    keep_days: int = KEEP_DAYS_DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +188,113 @@ class DistrustSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoteIncident:
+    """The monitor has opened a numerical incident; ``step`` is the newest completed one.
+
+    ``from_step`` is the first step whose state it holds for suspect; 0: the kind says how far back.
+    """
+
+    job_id: str
+    incident_id: str
+    kind: str
+    generation: int
+    step: int
+    why: str
+    at_ms: int
+    from_step: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteIncidentEnd:
+    """An incident is over: the job has recovered from it, or has ended with it."""
+
+    job_id: str
+    incident_id: str
+    recovered: bool
+    why: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspectSteps:
+    """Restore nothing of these steps; see ``CheckpointsSuspected``.
+
+    ``generation`` 0 is the newest known; ``suspicion_id`` "" is one that follows from the span.
+    """
+
+    job_id: str
+    suspicion_id: str
+    generation: int
+    from_step: int
+    to_step: int
+    why: str
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndSuspicion:
+    """A suspicion is dealt with, or was a false alarm: then nothing of it was bad."""
+
+    job_id: str
+    suspicion_id: str
+    false_alarm: bool
+    why: str
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecideTrust:
+    """Say that a checkpoint is clean, suspect or verified.
+
+    ``phase`` is not on the wire: how far the checkpoint is ("": there is none).
+    """
+
+    job_id: str
+    step: int
+    generation: int
+    trust: str
+    why: str
+    by: str
+    at_ms: int
+    phase: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinCheckpoint:
+    """Keep a checkpoint until it is unpinned; ``phase`` as in ``DecideTrust``."""
+
+    job_id: str
+    step: int
+    generation: int
+    note: str
+    by: str
+    at_ms: int
+    phase: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpinCheckpoint:
+    """Let retention give a checkpoint up again."""
+
+    job_id: str
+    step: int
+    generation: int
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinOut:
+    """Give up what need not be kept of the job's checkpoints that are not deleted."""
+
+    job_id: str
+    known: tuple[Known, ...]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropJobCheckpoints:
     """Delete every checkpoint of the job."""
 
@@ -181,4 +305,14 @@ class DropJobCheckpoints:
 CheckpointCommand = (
     ReportShards | TakeReports | RefuseShard | CompleteCheckpoint | DeleteCheckpoint | NotePurge
 )
-HistoryCommand = PlanRestore | NoteJob | NoteGeneration | DistrustSource
+JudgingCommand = (
+    NoteIncident
+    | NoteIncidentEnd
+    | SuspectSteps
+    | EndSuspicion
+    | DecideTrust
+    | PinCheckpoint
+    | UnpinCheckpoint
+    | ThinOut
+)
+HistoryCommand = PlanRestore | NoteJob | NoteGeneration | DistrustSource | JudgingCommand

@@ -35,6 +35,7 @@ from everstep.checkpoint_registry.events import (
     ShardsStored,
     SourceDistrusted,
 )
+from everstep.checkpoint_registry.judging import decide_judging
 from everstep.checkpoint_registry.manifest import manifest_key, prefix_of
 from everstep.checkpoint_registry.policy import FRESH, plan_restore, preferred_counts
 from everstep.checkpoint_registry.state import Checkpoint, History, Phase
@@ -72,15 +73,7 @@ def decide_history(command: HistoryCommand, history: History) -> Accepted[Histor
         case PlanRestore():
             return _plan(command, history)
         case NoteJob():
-            if (history.keep_last, history.layout) == (command.keep_last, command.layout):
-                return Accepted()
-            noted = JobNoted(
-                job_id=command.job_id,
-                keep_last=command.keep_last,
-                layout=command.layout,
-                at_ms=command.at_ms,
-            )
-            return Accepted((noted,))
+            return _note(command, history)
         case DistrustSource():
             return _distrust(command, history)
         case NoteGeneration():
@@ -91,7 +84,21 @@ def decide_history(command: HistoryCommand, history: History) -> Accepted[Histor
             )
             return Accepted((begun,))
         case _:
-            assert_never(command)
+            return decide_judging(command, history)
+
+
+def _note(command: NoteJob, history: History) -> Accepted[HistoryEvent]:
+    known = (history.keep_last, history.keep_days, history.layout)
+    if known == (command.keep_last, command.keep_days, command.layout):
+        return Accepted()
+    noted = JobNoted(
+        job_id=command.job_id,
+        keep_last=command.keep_last,
+        layout=command.layout,
+        at_ms=command.at_ms,
+        keep_days=command.keep_days,
+    )
+    return Accepted((noted,))
 
 
 def _distrust(command: DistrustSource, history: History) -> Accepted[HistoryEvent]:
@@ -278,7 +285,7 @@ def _plan(command: PlanRestore, history: History) -> Accepted[HistoryEvent] | Re
         )
     if history.plan is not None and history.plan.generation == command.generation:
         return Accepted()
-    plan = plan_restore(command, history.lineage, history.distrusted)
+    plan = plan_restore(command, history)
     if isinstance(plan, Rejected):
         return plan
     own, peer, stored = preferred_counts(plan.laid_out)

@@ -1,16 +1,20 @@
 """What has happened to checkpoints and restores, in the words of ``checkpoints.proto``.
 
-The first five are published. The rest are the registry's own notes: what it has learnt of a job,
-the whole of a restore plan (too large for a message that only tells of it), and that the objects of
-a deleted checkpoint are gone. Times are milliseconds since the epoch, sizes bytes.
+What is in ``checkpoints.proto`` is published. The rest are the registry's own notes: what it has
+learnt of a job, the whole of a restore plan (too large for a message that only tells of it), what
+retention gives up, and that the objects of a deleted checkpoint are gone. Times are milliseconds
+since the epoch, sizes bytes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from everstep.core.placement import Layout
 from everstep.core.record import Record
+
+KEEP_DAYS_DEFAULT: Final = 7  # as core.spec.CheckpointSpec; of jobs noted before there were days
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +107,13 @@ class CheckpointPurged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobNoted:
-    """A job exists; ``keep_last`` checkpoints of it are kept."""
+    """A job exists; its last ``keep_last`` checkpoints are kept, and one a day of ``keep_days``."""
 
     job_id: str
     keep_last: int
     layout: Layout
     at_ms: int
+    keep_days: int = KEEP_DAYS_DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +165,9 @@ class RestoreLaidOut:
     preference: its own snapshot, replicas of it, each in the order of ``holders`` (the newest
     writer first), then its shard. ``shards`` (sorted by rank, or empty) are the step's checkpoint,
     of ``shards_generation``.
+
+    ``layout`` is the generation's. With ``old_layout`` all ranks named here, and ``world_size``,
+    are of that one, and ``lost`` are those of which there is nothing.
     """
 
     job_id: str
@@ -170,9 +178,113 @@ class RestoreLaidOut:
     shards: tuple[Shard, ...]
     shards_generation: int
     at_ms: int
+    layout: Layout | None = None
+    old_layout: Layout | None = None
+    lost: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointsSuspected:
+    """Snapshots and checkpoints of these steps may be bad: none of them is restored.
+
+    It is about what generations up to ``generation`` did at ``from_step`` and later, up to
+    ``to_step`` (-1: up to whatever they come to). ``kind`` is the incident's, or ``by_hand``.
+    """
+
+    job_id: str
+    suspicion_id: str
+    kind: str
+    generation: int
+    from_step: int
+    to_step: int
+    why: str
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspicionEnded:
+    """What became of a suspicion; ``outcome`` is one of ``trust.Ending``."""
+
+    job_id: str
+    suspicion_id: str
+    outcome: str
+    why: str
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustDecided:
+    """A person, or a check of the state, has said what it is: ``trust`` is one of ``Trust``."""
+
+    job_id: str
+    step: int
+    generation: int
+    trust: str
+    why: str
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPinned:
+    """Retention leaves the checkpoint alone until it is unpinned."""
+
+    job_id: str
+    step: int
+    generation: int
+    note: str
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointUnpinned:
+    """Retention may give the checkpoint up again."""
+
+    job_id: str
+    step: int
+    generation: int
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """A checkpoint to delete; ``why`` is one of ``retention.Reason``."""
+
+    step: int
+    generation: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalsDecided:
+    """Retention gives these up: no plan takes them from here on, and nobody can pin them.
+
+    Decided in the job's history and not at each checkpoint, so that a plan, a pin or a suspicion
+    that comes at the same moment is either before it, and counts, or behind it, and knows of it.
+    """
+
+    job_id: str
+    removals: tuple[Removal, ...]
+    at_ms: int
 
 
 CheckpointEvent = (
     ShardsStored | ShardsRefused | CheckpointCompleted | CheckpointDeleted | CheckpointPurged
 )
-HistoryEvent = JobNoted | GenerationNoted | SourceDistrusted | RestoreLaidOut | RestorePlanned
+HistoryEvent = (
+    JobNoted
+    | GenerationNoted
+    | SourceDistrusted
+    | RestoreLaidOut
+    | RestorePlanned
+    | CheckpointsSuspected
+    | SuspicionEnded
+    | TrustDecided
+    | CheckpointPinned
+    | CheckpointUnpinned
+    | RemovalsDecided
+)

@@ -6,7 +6,8 @@ on from there, and two that work at once do the same harmless work twice:
 1. every rank has reported -> read each object back; a bad one is refused by name;
 2. all are good -> write PyTorch's ``.metadata``, then the manifest (always the same bytes), then
    ``CheckpointCompleted``;
-3. completed -> ``CheckpointDeleted`` for what retention gives up: no plan takes it from then on;
+3. completed -> ``RemovalsDecided`` for what retention gives up: no plan takes it from then on;
+   then ``CheckpointDeleted`` for each;
 4. deleted -> remove the manifest and ``.metadata``, then the shards, then ``CheckpointPurged``.
 """
 
@@ -28,16 +29,16 @@ from everstep.checkpoint_registry.commands import (
     HistoryCommand,
     NotePurge,
     RefuseShard,
+    ThinOut,
 )
 from everstep.checkpoint_registry.events import CheckpointEvent, HistoryEvent, Shard
 from everstep.checkpoint_registry.manifest import manifest_key, manifest_of, prefix_of
-from everstep.checkpoint_registry.retention import removals
 from everstep.checkpoint_registry.state import Checkpoint, History, Phase
 from everstep.core.errors import InvalidInput, NotFoundError, Unavailable
 from everstep.core.ports import ObjectStore
 from everstep.core.system import Clock
-from everstep.memory.torch_parts import HeaderCatcher, parts_of
-from everstep.objectstore.torch_checkpoint import METADATA_NAME, Part, metadata_of
+from everstep.memory.torch_parts import Described, HeaderCatcher, described, torch_files
+from everstep.objectstore.torch_checkpoint import METADATA_NAME
 from everstep.service.handler import Handler
 
 CHUNK_BYTES: Final = 4 << 20  # large enough to be few requests, and 4 at once stay in the caches
@@ -69,14 +70,19 @@ class CheckpointKeeper:
         self._reads = asyncio.Semaphore(READS_MAX)
         self._deletes = asyncio.Semaphore(DELETES_MAX)
         # What was read back and found good of checkpoints that are not complete yet, so that one
-        # bad shard does not make all others be read again; and what tensors lie in it.
-        self._good: dict[CheckpointId, dict[Shard, tuple[Part, ...]]] = {}
+        # bad shard does not make all others be read again; and what lies in it.
+        self._good: dict[CheckpointId, dict[Shard, Described]] = {}
         self._to_thin: set[str] = set()  # jobs with a new complete checkpoint
         self._started = False  # at start, every job is looked at once
         self._troubles: dict[CheckpointId, str] = {}  # to log each once
 
     def wake(self) -> None:
         """Look again: something was committed."""
+        self._woken.set()
+
+    def look_at(self, job_id: str) -> None:
+        """Look again at what need not be kept of a job: more may be given up, or is missing."""
+        self._to_thin.add(job_id)
         self._woken.set()
 
     async def run(self) -> None:
@@ -102,9 +108,15 @@ class CheckpointKeeper:
             self._to_thin.discard(job_id)
 
     async def thin_out(self, job_id: str) -> list[CheckpointId]:
-        """Delete what retention gives up, without its objects; return it."""
-        history = await self._histories.state(history_stream(job_id))
-        gone = removals(await self._catalog.known(job_id), history)
+        """Delete what retention gives up, without its objects; return it.
+
+        Also what was given up before, here or by another registry, and is not deleted yet.
+        """
+        known = tuple(await self._catalog.known(job_id))
+        command = ThinOut(job_id=job_id, known=known, at_ms=self._clock.now_ms())
+        done = await self._histories.handle(command)
+        there = {(one.step, one.generation) for one in known}
+        gone = [one for one in done.state.removed if (one.step, one.generation) in there]
         ids = [CheckpointId(job_id=job_id, step=r.step, generation=r.generation) for r in gone]
         for checkpoint_id, removal in zip(ids, gone, strict=True):
             await self.delete(checkpoint_id, removal.why)
@@ -153,6 +165,7 @@ class CheckpointKeeper:
     ) -> list[tuple[Shard, str]]:
         """Return what is bad, with the reason. Raises Unavailable; what was good is remembered."""
         good = self._good.setdefault(which, {})
+        alike = {words: words for one in good.values() for words in one.optimizers}
         faults: list[tuple[Shard, str]] = []
 
         async def check(shard: Shard) -> None:
@@ -160,8 +173,10 @@ class CheckpointKeeper:
                 read = await self._read(shard)
             if isinstance(read, str):
                 faults.append((shard, read))
-            else:
-                good[shard] = read
+                return
+            name = shard.uri.rpartition("/")[2]
+            header = read.header(shard.uri)
+            good[shard] = described(header, name, alike) if header is not None else Described()
 
         outage: Unavailable | None = None
         try:
@@ -179,7 +194,7 @@ class CheckpointKeeper:
         history = await self._histories.state(history_stream(which.job_id))
         key = manifest_key(which.job_id, which.step, which.generation)
         await self._describe_for_torch(which, checkpoint.sorted_shards)
-        await self._objects.put(key, manifest_of(checkpoint, history.layout))
+        await self._objects.put(key, manifest_of(checkpoint, history.layout_of(which.generation)))
         done = await self._checkpoints.handle(
             CompleteCheckpoint(
                 job_id=which.job_id,
@@ -203,16 +218,14 @@ class CheckpointKeeper:
         Not being one does not make it less of a checkpoint of ours.
         """
         good = self._good.get(which, {})
-        parts = [part for shard in shards for part in good.get(shard, ())]
-        if not parts:
-            return
         try:
-            data = metadata_of(parts)
+            files = torch_files(good[shard] for shard in shards if shard in good)
         except InvalidInput as error:
             _log.warning("%s is not readable by PyTorch alone: %s", which, error)
             return
         prefix = prefix_of(which.job_id, which.step, which.generation)
-        await self._objects.put(prefix + METADATA_NAME, data)
+        for name, data in files.items():
+            await self._objects.put(prefix + name, data)
 
     async def _refuse(self, which: CheckpointId, shard: Shard, fault: str) -> None:
         _log.warning("%s: %s is bad: %s", which, shard.uri, fault)
@@ -228,8 +241,8 @@ class CheckpointKeeper:
             )
         )
 
-    async def _read(self, shard: Shard) -> str | tuple[Part, ...]:
-        """Read an object back; say what is wrong with it, or what it holds. Raises Unavailable."""
+    async def _read(self, shard: Shard) -> str | HeaderCatcher:
+        """Read an object back; say what is wrong, or what its header is. Raises Unavailable."""
         digest, size, catcher = xxhash.xxh3_128(), 0, HeaderCatcher()
         try:
             async for chunk in self._objects.chunks(shard.uri, chunk_bytes=CHUNK_BYTES):
@@ -242,8 +255,7 @@ class CheckpointKeeper:
             return f"expected {shard.bytes} bytes, got {size}"
         if digest.hexdigest() != shard.checksum:
             return f"expected xxh3-128 {shard.checksum}, got {digest.hexdigest()}"
-        header = catcher.header(shard.uri)
-        return parts_of(header, shard.uri.rpartition("/")[2]) if header is not None else ()
+        return catcher
 
     async def _purge(self, which: CheckpointId) -> None:
         await self._unmake(which)

@@ -32,21 +32,13 @@ def manifest_of(checkpoint: Checkpoint, layout: Layout | None) -> bytes:
         checkpoint: in phase ``STORED`` or later.
         layout: of the job's spec; None when it is not known.
     """
-    sizes = None
-    if layout is not None:
-        sizes = {
-            "pp": layout.pp,
-            "dp_replicate": layout.dp_replicate,
-            "dp_shard": layout.dp_shard,
-            "tp": layout.tp,
-        }
     document = {
         "format": FORMAT,
         "job_id": checkpoint.job_id,
         "step": checkpoint.step,
         "generation": checkpoint.generation,
         "world_size": checkpoint.world_size,
-        "layout": sizes,
+        "layout": sizes_of(layout),
         "shards": [
             {"rank": s.rank, "uri": s.uri, "bytes": s.bytes, "checksum": s.checksum}
             for s in checkpoint.sorted_shards
@@ -55,6 +47,18 @@ def manifest_of(checkpoint: Checkpoint, layout: Layout | None) -> bytes:
         "created_at_ms": checkpoint.stored_ms,
     }
     return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def sizes_of(layout: Layout | None) -> dict[str, int] | None:
+    """Return the sizes of a layout by dimension; None when it is not known."""
+    if layout is None:
+        return None
+    return {
+        "pp": layout.pp,
+        "dp_replicate": layout.dp_replicate,
+        "dp_shard": layout.dp_shard,
+        "tp": layout.tp,
+    }
 
 
 def _json_or_text(text: str) -> Any:

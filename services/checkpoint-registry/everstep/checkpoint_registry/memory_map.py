@@ -1,7 +1,7 @@
 """What lies in which host's memory, as the hosts tell with every step.
 
-For people: a restore is planned from what fenced hosts say, never from this. Kept in memory only,
-the newest message of each host, and forgotten when the job ends.
+For people, and for plans that nobody carries out: a restore is planned from what fenced hosts say.
+Kept in memory only, the newest message of each host, and forgotten when the job ends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from everstep.checkpoint_registry.commands import HeldSnapshots, HostHoldings
 from everstep.core.ports import Message
 from everstep.wire.v1.agents_pb2 import StepMetrics
 
@@ -48,6 +49,26 @@ class MemoryMap:
         hosts = self._told.get(job_id, {})
         for host_id in [h for h, told in hosts.items() if told.generation < generation - 1]:
             del hosts[host_id]
+
+    def holdings(self, job_id: str) -> tuple[HostHoldings, ...]:
+        """Return what each host holds, as a request for a plan says it; addresses are not known."""
+        return tuple(
+            HostHoldings(
+                host_id=host_id,
+                address="",
+                peer_port=0,
+                held=tuple(
+                    HeldSnapshots(
+                        step=held.step,
+                        generation=held.generation,
+                        own=held.own,
+                        ranks=tuple(sorted(held.ranks)),
+                    )
+                    for held in told.held
+                ),
+            )
+            for host_id, told in sorted(self._told.get(job_id, {}).items())
+        )
 
     def of_job(self, job_id: str) -> dict[str, Any]:
         """Return the copies of every rank, and the newest step that all of these ranks have."""

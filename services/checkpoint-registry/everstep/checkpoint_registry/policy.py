@@ -3,7 +3,7 @@
 The newest step at which every rank has a source: own memory before a peer's memory before the
 object store, mixed freely, because snapshots of one history at one step are one state
 (``lineage``). Memory counts only as told by fenced hosts, object storage only as complete
-checkpoints.
+checkpoints, and nothing counts that is suspect (``trust``).
 
 Rejected: the step that loads fastest. A step lost costs a whole step of the whole fleet; the load
 of any source costs seconds.
@@ -16,14 +16,25 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
 
+from everstep.checkpoint_registry.candidates import (
+    Candidate,
+    Held,
+    by_layout,
+    missing_in,
+    why_not_across,
+    world_size_of,
+)
 from everstep.checkpoint_registry.commands import (
     CompleteFacts,
     HeldSnapshots,
     HostHoldings,
+    Known,
     PlanRestore,
 )
 from everstep.checkpoint_registry.events import Holder, RestoreLaidOut, SourceDistrusted
 from everstep.checkpoint_registry.lineage import NO_CEILING, Lineage
+from everstep.checkpoint_registry.state import History
+from everstep.checkpoint_registry.trust import Trust
 from everstep.core.decision import Rejected
 from everstep.core.record import changed
 
@@ -31,6 +42,7 @@ FRESH: Final = -1
 # A person reads them: two memory slots a host and a few checkpoints give a handful; more would be
 # a sign of trouble that the first ones already show.
 PASSED_OVER_MAX: Final = 16
+ONLY_SUSPECT: Final = "only_suspect"  # a person has to speak first; the job waits for that
 NAMED_MAX: Final = 8  # ranks or steps in one sentence
 
 
@@ -42,74 +54,83 @@ class Plan:
     passed_over: tuple[str, ...]
 
 
-# Snapshots of one step that may be restored, and the host whose memory holds them.
-_Held = tuple[HostHoldings, HeldSnapshots]
 _generation: Final = attrgetter("generation")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
-    """What is there of one step."""
-
-    memory: Sequence[_Held]
-    checkpoint: CompleteFacts | None
-
-
-def plan_restore(
-    request: PlanRestore, lineage: Lineage, distrusted: Sequence[SourceDistrusted] = ()
-) -> Plan | Rejected:
+def plan_restore(request: PlanRestore, history: History) -> Plan | Rejected:
     """Choose the newest step that every rank can load.
 
     Args:
-        request: what fenced hosts hold, the complete checkpoints, and from where at the latest.
-        lineage: the job's restarts before this one.
-        distrusted: copies that could not be used before.
+        request: what fenced hosts hold, the job's checkpoints, and from where at the latest.
+        history: the job's restarts before this one, the copies that could not be used, and what is
+            thought of its states.
 
     Returns:
         The plan (step -1: nothing was ever completed, start fresh), or ``no_such_step`` when
-        nothing of ``from_step`` exists, or ``no_source`` when no step can be loaded whole although
-        there was a checkpoint once.
+        nothing of ``from_step`` exists that may be restored, or ``no_source`` when no step can be
+        loaded whole although there was a checkpoint once; ``only_suspect`` if one could be, were it
+        not suspect.
     """
-    memory, stale = _memory(request, lineage, distrusted)
-    checkpoints, remarks, spoilt = _checkpoints(request, lineage, distrusted)
+    memory, stale = _memory(request, history)
+    checkpoints, remarks, spoilt = _checkpoints(request, history)
+    said = _partial(request, history) | stale | remarks
     steps = sorted({*memory, *checkpoints}, reverse=True)
     if request.from_step != FRESH and request.from_step not in steps:
-        return _no_such_step(request, steps, stale | remarks)
+        return _no_such_step(request, history, steps, said.get(request.from_step, ""))
     latest = NO_CEILING if request.from_step == FRESH else request.from_step
-    passed_over = {at: why for at, why in (stale | remarks).items() if at <= latest}
+    if request.before_step:
+        why = f"what is asked for is from before step {request.before_step}"
+        said = {step: why for step in steps if step >= request.before_step} | said
+        latest = min(latest, request.before_step - 1)
+        passed_over = said
+    else:
+        passed_over = {at: why for at, why in said.items() if at <= latest}
     for step in (step for step in steps if step <= latest):
-        candidate = _Candidate(memory=memory.get(step, ()), checkpoint=checkpoints.get(step))
-        missing = _missing(candidate, request.world_size)
-        if not missing:
-            return _plan(request, step, candidate, passed_over)
-        passed_over[step] = spoilt.get(step) or f"step {step}: {_ranks(missing)} no source"
-    if request.checkpoints or request.from_step != FRESH:
+        there = Candidate(memory=memory.get(step, ()), checkpoint=checkpoints.get(step))
+        for candidate in by_layout(there, request, history):
+            missing = missing_in(candidate, request)
+            across = why_not_across(candidate, request, missing)
+            if not across:
+                return _plan(request, step, candidate, passed_over, lost=missing)
+            why = f" ({said[step]})" if step in said else ""
+            short = f"{_ranks(missing)} no source" if missing else across
+            passed_over[step] = spoilt.get(step) or f"{short}{why}"
+    if _was_kept(request, history):
+        advice = _advice(request, history, [facts.step for facts in request.checkpoints])
         return Rejected(
-            "no_source",
+            ONLY_SUSPECT if advice else "no_source",
             f"job {request.job_id}: no step can be loaded by all {request.world_size} ranks: "
-            + ("; ".join(_newest_first(passed_over, FRESH)) or "nothing is stored"),
+            + ("; ".join(_newest_first(passed_over, FRESH)) or "nothing is stored")
+            + advice,
         )
-    return _plan(request, FRESH, _Candidate(memory=(), checkpoint=None), passed_over)
+    return _plan(request, FRESH, Candidate(memory=(), checkpoint=None), passed_over)
+
+
+def _was_kept(request: PlanRestore, history: History) -> bool:
+    """Whether there should be a state to go on from: then a fresh start would throw work away."""
+    if not request.before_step:
+        return bool(request.checkpoints) or request.from_step != FRESH
+    kept = {facts.step for facts in request.checkpoints} | {step for step, _ in history.removed_ids}
+    return min(kept, default=request.before_step) < request.before_step
 
 
 def preferred_counts(plan: RestoreLaidOut) -> tuple[int, int, int]:
     """Count the ranks by preferred source: own memory, peer memory, object store."""
     own = set().union(*(holder.own for holder in plan.holders))
     peer = set().union(*(holder.replicas for holder in plan.holders)) - own
-    stored = plan.world_size - len(own) - len(peer) if plan.step != FRESH else 0
+    whole = plan.world_size - len(plan.lost)
+    stored = whole - len(own) - len(peer) if plan.step != FRESH else 0
     return len(own), len(peer), stored
 
 
-def _memory(
-    request: PlanRestore, lineage: Lineage, distrusted: Sequence[SourceDistrusted]
-) -> tuple[dict[int, list[_Held]], dict[int, str]]:
-    """Sort the held snapshots of this history by step; say which steps are abandoned or bad."""
-    by_step: dict[int, list[_Held]] = {}
+def _memory(request: PlanRestore, history: History) -> tuple[dict[int, list[Held]], dict[int, str]]:
+    """Sort the held snapshots that count by step; say which steps are abandoned, suspect or bad."""
+    by_step: dict[int, list[Held]] = {}
     stale: dict[int, str] = {}
     # All hosts tell of the same few steps: what becomes of one is looked up once.
-    fates: dict[tuple[int, int], list[_Held] | str] = {}
-    world_size = request.world_size
-    bad = _bad_copies(distrusted)
+    fates: dict[tuple[int, int], list[Held] | str] = {}
+    world_sizes: dict[int, int] = {}
+    bad = _bad_copies(history.distrusted)
     for host in sorted(request.holdings, key=attrgetter("host_id")):
         spoilt = bad.get(host.host_id)
         for held in host.held:
@@ -117,18 +138,20 @@ def _memory(
                 continue
             written = (held.generation, held.step)
             if written not in fates:
-                fates[written] = _fate(request, lineage, written, by_step)
+                fates[written] = _fate(request, history, written, by_step)
             copies = fates[written]
             if isinstance(copies, str):
                 stale[held.step] = copies
                 continue
             sound, step = held, held.step
+            if held.generation not in world_sizes:
+                world_sizes[held.generation] = world_size_of(request, history, held.generation)
+            world_size = world_sizes[held.generation]
             if spoilt:
                 sound = _without(held, spoilt.get(step, {}))
                 if len(sound.ranks) < len(held.ranks):
                     rank = next(rank for rank in held.ranks if rank not in sound.ranks)
-                    why = f"step {step}: the copy of rank {rank} on {host.host_id} is bad"
-                    stale.setdefault(step, why)
+                    stale.setdefault(step, f"the copy of rank {rank} on {host.host_id} is bad")
             if sound.ranks and (sound.ranks[0] < 0 or sound.ranks[-1] >= world_size):
                 sound = changed(sound, ranks=_inside(sound.ranks, world_size))
             if sound.ranks:
@@ -138,14 +161,15 @@ def _memory(
 
 def _fate(
     request: PlanRestore,
-    lineage: Lineage,
+    history: History,
     written: tuple[int, int],
-    by_step: dict[int, list[_Held]],
-) -> list[_Held] | str:
-    """Return where copies of a generation's step are gathered, or how they were abandoned."""
+    by_step: dict[int, list[Held]],
+) -> list[Held] | str:
+    """Return where copies of a generation's step are gathered, or why they do not count."""
     generation, step = written
-    if step > lineage.ceiling(generation):
-        return _abandoned(lineage, generation, step)
+    why_not = _why_not(history, generation, step)
+    if why_not:
+        return why_not
     # What this generation or a later one wrote is never restored by it: gathered nowhere.
     return by_step.setdefault(step, []) if generation < request.generation else []
 
@@ -172,7 +196,7 @@ def _inside(ranks: tuple[int, ...], world_size: int) -> tuple[int, ...]:
 
 
 def _checkpoints(
-    request: PlanRestore, lineage: Lineage, distrusted: Sequence[SourceDistrusted]
+    request: PlanRestore, history: History
 ) -> tuple[dict[int, CompleteFacts], dict[int, str], dict[int, str]]:
     """Return the usable checkpoints by step, the newest generation's of each, and remarks.
 
@@ -182,54 +206,80 @@ def _checkpoints(
     usable: dict[int, CompleteFacts] = {}
     remarks: dict[int, str] = {}
     spoilt: dict[int, str] = {}
-    bad = {d.uri for d in distrusted if d.uri}
+    bad = {d.uri for d in history.distrusted if d.uri}
+    removed = history.removed_ids
     for facts in sorted(request.checkpoints, key=lambda c: (c.step, c.generation)):
-        if not lineage.holds(generation=facts.generation, step=facts.step):
-            remarks[facts.step] = _abandoned(lineage, facts.generation, facts.step)
-        elif len(facts.shards) != request.world_size:
-            remarks[facts.step] = (
-                f"step {facts.step}: its checkpoint is of {len(facts.shards)} ranks, and "
-                f"{request.world_size} are to be restored"
+        step = facts.step
+        why_not = _why_not(history, facts.generation, step)
+        if not why_not and (step, facts.generation) in removed:
+            why_not = "its checkpoint is being deleted"
+        world_size = world_size_of(request, history, facts.generation)
+        if not why_not and len(facts.shards) != world_size:
+            why_not = (
+                f"its checkpoint is of {len(facts.shards)} ranks, and {world_size} are to "
+                "be restored"
             )
-        else:
-            usable[facts.step] = facts
-            found = [shard.uri for shard in facts.shards if shard.uri in bad] if bad else []
-            if found:
-                good = tuple(shard for shard in facts.shards if shard.uri not in bad)
-                usable[facts.step] = replace(facts, shards=good)
-                spoilt[facts.step] = (
-                    f"step {facts.step}: object {found[0]} could not be used before"
-                )
+        if why_not:
+            remarks[step] = why_not
+            continue
+        usable[step] = facts
+        found = [shard.uri for shard in facts.shards if shard.uri in bad] if bad else []
+        if found:
+            good = tuple(shard for shard in facts.shards if shard.uri not in bad)
+            usable[step] = replace(facts, shards=good)
+            spoilt[step] = f"object {found[0]} could not be used before"
     return usable, remarks, spoilt
 
 
-def _missing(candidate: _Candidate, world_size: int) -> list[int]:
-    shards = candidate.checkpoint.shards if candidate.checkpoint else ()
-    if len(shards) == world_size:
-        return []
-    there = {shard.rank for shard in shards}
-    there.update(*(held.ranks for _, held in candidate.memory))
-    return [] if len(there) == world_size else [r for r in range(world_size) if r not in there]
+def _partial(request: PlanRestore, history: History) -> dict[int, str]:
+    """Say of which steps there would be a checkpoint if all of it were uploaded."""
+    return {
+        known.step: _how_far(known)
+        for known in sorted(request.unfinished, key=lambda k: (k.step, k.generation))
+        if not _why_not(history, known.generation, known.step)
+    }
+
+
+def _how_far(known: Known) -> str:
+    if known.stored == known.world_size:
+        return "its checkpoint is still being read back"
+    return f"of its checkpoint only {known.stored} of {known.world_size} objects are stored"
+
+
+def _why_not(history: History, generation: int, step: int) -> str:
+    """Say why what a generation made or holds of a step is not restored; "" if it may be."""
+    if step > history.lineage.ceiling(generation):
+        return _abandoned(history.lineage, generation, step)
+    judged = history.judge(generation=generation, step=step)
+    return f"suspect ({judged.why})" if judged.trust is Trust.SUSPECT else ""
 
 
 def _plan(
-    request: PlanRestore, step: int, candidate: _Candidate, passed_over: Mapping[int, str]
+    request: PlanRestore,
+    step: int,
+    candidate: Candidate,
+    passed_over: Mapping[int, str],
+    *,
+    lost: Sequence[int] = (),
 ) -> Plan:
-    stored = candidate.checkpoint
+    stored, old = candidate.checkpoint, candidate.old_layout
     laid_out = RestoreLaidOut(
         job_id=request.job_id,
         generation=request.generation,
         step=step,
-        world_size=request.world_size,
+        world_size=old.world_size if old is not None else request.world_size,
         holders=_holders(candidate.memory),
         shards=stored.shards if stored else (),
         shards_generation=stored.generation if stored else 0,
         at_ms=request.at_ms,
+        layout=request.layout,
+        old_layout=old,
+        lost=tuple(lost),
     )
     return Plan(laid_out=laid_out, passed_over=_newest_first(passed_over, step))
 
 
-def _holders(memory: Sequence[_Held]) -> tuple[Holder, ...]:
+def _holders(memory: Sequence[Held]) -> tuple[Holder, ...]:
     """Bring together what each host holds of each generation; newer writers before older."""
     hosts: dict[tuple[str, int], HostHoldings] = {}
     own: dict[tuple[str, int], tuple[int, ...]] = {}
@@ -256,19 +306,38 @@ def _holders(memory: Sequence[_Held]) -> tuple[Holder, ...]:
 
 def _newest_first(passed_over: Mapping[int, str], step: int) -> tuple[str, ...]:
     newer = sorted((at for at in passed_over if at > step), reverse=True)
-    return tuple(passed_over[at] for at in newer[:PASSED_OVER_MAX])
+    return tuple(f"step {at}: {passed_over[at]}" for at in newer[:PASSED_OVER_MAX])
 
 
 def _no_such_step(
-    request: PlanRestore, steps: Sequence[int], remarks: Mapping[int, str]
+    request: PlanRestore, history: History, steps: Sequence[int], remark: str
 ) -> Rejected:
     there = ", ".join(str(step) for step in steps[:NAMED_MAX]) or "none"
     more = f" and {len(steps) - NAMED_MAX} older ones" if len(steps) > NAMED_MAX else ""
-    remark = remarks.get(request.from_step)
+    step = request.from_step
     return Rejected(
         "no_such_step",
-        f"job {request.job_id} has nothing of step {request.from_step}; steps that exist: "
-        f"{there}{more}" + (f" ({remark})" if remark else ""),
+        f"job {request.job_id} has nothing of step {step} to restore; steps that exist: "
+        f"{there}{more}"
+        + (f" (step {step}: {remark})" if remark else "")
+        + _advice(request, history, [step]),
+    )
+
+
+def _advice(request: PlanRestore, history: History, steps: Sequence[int]) -> str:
+    """Say what a person can do about suspect checkpoints, if these steps have any."""
+    suspect = [
+        facts.step
+        for facts in request.checkpoints
+        if facts.step in steps
+        and history.lineage.holds(generation=facts.generation, step=facts.step)
+        and history.judge(generation=facts.generation, step=facts.step).trust is Trust.SUSPECT
+    ]
+    if not suspect:
+        return ""
+    return (
+        "; a suspect step is restored once somebody says that it is clean: `everstep checkpoints "
+        f"trust {request.job_id} {max(suspect)} clean`"
     )
 
 
@@ -276,7 +345,7 @@ def _abandoned(lineage: Lineage, generation: int, step: int) -> str:
     restart = lineage.abandoned_by(generation=generation, step=step)
     assert restart is not None, f"generation {generation} at step {step} was not abandoned"
     return (
-        f"step {step}: what generation {generation} did there was abandoned when generation "
+        f"what generation {generation} did there was abandoned when generation "
         f"{restart.generation} went on from step {restart.step}"
     )
 

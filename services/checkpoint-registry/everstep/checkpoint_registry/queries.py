@@ -6,14 +6,13 @@ from collections import OrderedDict
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from everstep.checkpoint_registry import events as e
 from everstep.checkpoint_registry.catalog import CheckpointId
-from everstep.checkpoint_registry.commands import CompleteFacts
+from everstep.checkpoint_registry.commands import CompleteFacts, Known
 from everstep.checkpoint_registry.projections import CHECKPOINTS, SHARDS, is_one
-from everstep.checkpoint_registry.retention import Known
 from everstep.eventstore.postgres import PostgresStore
 
 # Shards of complete checkpoints are read for every restore plan and never change: a few MB each at
@@ -41,9 +40,14 @@ class PostgresCatalog:
     async def known(self, job_id: str) -> list[Known]:
         """Return the job's checkpoints that are not deleted."""
         c = CHECKPOINTS.c
-        query = select(c.step, c.generation, c.complete).where(
-            ~c.purged, c.job_id == job_id, c.deleted_why == ""
-        )
+        query = select(
+            c.step,
+            c.generation,
+            c.complete,
+            func.coalesce(c.completed_at_ms, 0).label("completed_ms"),
+            c.shards_stored.label("stored"),
+            c.world_size,
+        ).where(~c.purged, c.job_id == job_id, c.deleted_why == "")
         async with self._store.reading() as connection:
             return [Known(**row) for row in (await connection.execute(query)).mappings()]
 
@@ -119,6 +123,14 @@ async def one(
         rows = (await connection.execute(stored.order_by(SHARDS.c.rank))).mappings()
         found["shards"] = [dict(shard) for shard in rows]
     return found
+
+
+async def newest_generation(connection: AsyncConnection, job_id: str, step: int) -> int | None:
+    """Return the newest generation that has a checkpoint of a step, deleted or not."""
+    c = CHECKPOINTS.c
+    query = select(func.max(c.generation)).where(c.job_id == job_id, c.step == step)
+    newest: int | None = (await connection.execute(query)).scalar()
+    return newest
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:

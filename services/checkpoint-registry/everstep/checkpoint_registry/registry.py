@@ -20,12 +20,14 @@ from everstep.checkpoint_registry.commands import (
 )
 from everstep.checkpoint_registry.decider import decide_checkpoint
 from everstep.checkpoint_registry.events import CheckpointEvent, HistoryEvent
+from everstep.checkpoint_registry.judgements import Judgements
 from everstep.checkpoint_registry.keeper import CheckpointKeeper
 from everstep.checkpoint_registry.memory_map import MemoryMap
+from everstep.checkpoint_registry.policy import ONLY_SUSPECT
 from everstep.checkpoint_registry.retention import restorable
 from everstep.checkpoint_registry.state import Checkpoint, History
 from everstep.core.decision import Rejected
-from everstep.core.errors import InvalidInput
+from everstep.core.errors import InvalidInput, Unavailable
 from everstep.core.placement import Layout
 from everstep.core.ports import Consumed
 from everstep.core.spec import parse_spec_json
@@ -34,6 +36,7 @@ from everstep.service.handler import Handler
 from everstep.wire.v1 import checkpoints_pb2
 from everstep.wire.v1.common_pb2 import CommandReply, Outcome
 from everstep.wire.v1.envelope_pb2 import EventEnvelope
+from everstep.wire.v1.incidents_pb2 import SourceRefused
 from everstep.wire.v1.jobs_pb2 import GenerationBegun, JobSubmitted
 
 # Some 100 ms in one transaction: a restore plan that comes meanwhile waits no longer than that.
@@ -61,7 +64,9 @@ class Registry:
         catalog: Catalog,
         keeper: CheckpointKeeper,
         memory: MemoryMap,
+        judgements: Judgements,
     ) -> None:
+        self.judgements = judgements
         self._checkpoints = checkpoints
         self._histories = histories
         self._catalog = catalog
@@ -88,10 +93,19 @@ class Registry:
     async def plan_restore(
         self, message: checkpoints_pb2.PlanRestore
     ) -> checkpoints_pb2.PlanRestoreReply:
-        """Make the plan of a generation, or give the one that was made."""
+        """Make the plan of a generation, or give the one that was made.
+
+        Raises:
+            Unavailable: whatever could be loaded is suspect. A refusal would end the job; so it is
+                asked again, and goes on when a person has spoken.
+        """
+        known = await self._catalog.known(message.job_id)
         complete = await self._catalog.complete(message.job_id)
-        done = await self._histories.handle(codec.plan_restore(message, complete))
+        unfinished = tuple(one for one in known if not one.complete)
+        done = await self._histories.handle(codec.plan_restore(message, complete, unfinished))
         if done.rejected is not None:
+            if done.rejected.why == ONLY_SUSPECT:
+                raise Unavailable(done.rejected.detail)
             _log.warning("refused a plan (%s): %s", done.rejected.why, done.rejected.detail)
         elif done.events:
             _log.info("planned: %s", done.events[-1])
@@ -106,8 +120,12 @@ class Registry:
     ) -> checkpoints_pb2.ListStepsReply:
         """Return the steps of complete checkpoints that a restore may go back to."""
         history = await self.history(message.job_id)
-        known = restorable(await self._catalog.known(message.job_id), history)
-        steps = {checkpoint.step for checkpoint in known}
+        removed = history.removed_ids
+        steps = {
+            known.step
+            for known in restorable(await self._catalog.known(message.job_id), history)
+            if (known.step, known.generation) not in removed
+        }
         return checkpoints_pb2.ListStepsReply(outcome=Outcome(accepted=True), steps=sorted(steps))
 
     async def drop_job_checkpoints(
@@ -132,10 +150,34 @@ class Registry:
             self._memory.forget(getattr(envelope, kind).job_id)
 
     async def on_monitor_event(self, envelope: EventEnvelope, consumed: Consumed) -> None:
-        """Distrust what a host could not use."""
-        if envelope.WhichOneof("payload") != "source_refused":
-            return
-        refused = envelope.source_refused
+        """Distrust what a host could not use, and suspect what a numerical incident is about."""
+        match envelope.WhichOneof("payload"):
+            case "source_refused":
+                await self._refused(envelope.source_refused, consumed)
+            case "incident_opened":
+                await self.judgements.incident_opened(envelope.incident_opened, consumed)
+            case "incident_recovered":
+                recovered = envelope.incident_recovered
+                await self.judgements.incident_ended(
+                    recovered.job_id,
+                    recovered.incident_id,
+                    why="",
+                    at_ms=recovered.recovered_at_ms,
+                    consumed=consumed,
+                )
+            case "incident_closed":
+                closed = envelope.incident_closed
+                await self.judgements.incident_ended(
+                    closed.job_id,
+                    closed.incident_id,
+                    why=closed.why or "closed",
+                    at_ms=closed.closed_at_ms,
+                    consumed=consumed,
+                )
+            case _:
+                pass
+
+    async def _refused(self, refused: SourceRefused, consumed: Consumed) -> None:
         command = DistrustSource(
             job_id=refused.job_id,
             generation=refused.generation,
@@ -185,6 +227,7 @@ class Registry:
         command = NoteJob(
             job_id=event.job_id,
             keep_last=spec.checkpoint.keep_last,
+            keep_days=spec.checkpoint.keep_days,
             layout=layout,
             at_ms=event.at_ms,
         )

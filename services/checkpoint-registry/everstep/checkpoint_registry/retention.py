@@ -1,79 +1,83 @@
-"""Which checkpoints may go: all but the last few complete ones of the present history.
+"""Which checkpoints may go, and what no rule may take.
 
-A checkpoint of which an object could not be used is not good. Never the last good one, never what
-the newest restore plan names (its ranks may be loading it), and an abandoned branch or a bad one
-only once the present history has its full number of checkpoints: until then somebody may still want
-to go back to it.
+Kept are, of the *good* ones (complete, of the present history, with no bad object, not suspect):
+the last few, the newest of each of the last days on which one was completed, and the one before
+each numerical incident that is not resolved. Kept besides: what is pinned, and what the newest
+restore plan names (its ranks may be loading it). The last good one is among the last few, whatever
+the rule says.
+
+What is not good goes once the last few are there: until then somebody may still want it. Suspects
+wait longer, until what they are suspected of is resolved: a person may clear them. Of those that
+wait the oldest and the newest few stay, also when nothing is good: the oldest are the likeliest to
+be cleared, the newest are worth most, and a run that trains on for days must not fill the store.
+
+Days are UTC days on which something was completed, not those of a calendar: a job that was paused
+for a month comes back to what it left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import Final
 
+from everstep.checkpoint_registry.commands import Known
+from everstep.checkpoint_registry.events import Removal
 from everstep.checkpoint_registry.manifest import prefix_of
 from everstep.checkpoint_registry.state import History
+from everstep.checkpoint_registry.trust import Trust, unresolved
+from everstep.core.time import HOUR_MS
+
+DAY_MS: Final = 24 * HOUR_MS
 
 
 class Reason(StrEnum):
     """Why a checkpoint goes."""
 
-    RETENTION = "retention"  # more than keep_last newer ones are complete
+    RETENTION = "retention"  # good, and more than what is kept
     ABANDONED = "abandoned"  # of a branch that a later generation left
     SPOILT = "spoilt"  # an object of it could not be used
+    SUSPECT = "suspect"  # made when the numbers may have been bad
     SUPERSEDED = "superseded"  # never completed, and newer ones are
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """A checkpoint that is not deleted."""
-
-    step: int
-    generation: int
-    complete: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
-    """A checkpoint to delete."""
-
-    step: int
-    generation: int
-    why: Reason
 
 
 def removals(known: Sequence[Known], history: History) -> tuple[Removal, ...]:
     """Return what to delete now, oldest first.
 
     Args:
-        known: every checkpoint of the job that is not deleted.
+        known: checkpoints of the job that are not deleted, as far as one knows.
         history: of the same job.
     """
-    keep_last = max(history.keep_last, 1)
-    newest_first = sorted(known, key=lambda k: (k.step, k.generation), reverse=True)
+    going = history.removed_ids
+    newest_first = sorted(
+        (k for k in known if (k.step, k.generation) not in going),
+        key=lambda k: (k.step, k.generation),
+        reverse=True,
+    )
     complete = [k for k in newest_first if k.complete]
     good = restorable(complete, history)
-    if not good:
-        return ()
-    kept = good[:keep_last]
+    keep_last = max(history.keep_last, 1)
+    last = good[:keep_last]
     doomed = dict.fromkeys(good[keep_last:], Reason.RETENTION)
-    if len(kept) == keep_last:
-        doomed |= {k: why for k in complete if (why := unusable(k, history)) is not None}
-    for k in newest_first:
-        late = k.generation < history.newest_generation and k.step < kept[0].step
-        if not k.complete and (late or k.step < kept[-1].step):
+    bad = {k: why for k in complete if (why := unusable(k, history)) is not None}
+    if len(last) == keep_last:
+        doomed |= bad
+    elif not good:
+        doomed |= {k: why for k, why in bad.items() if why is Reason.SUSPECT}
+    for k in newest_first if good else ():
+        late = k.generation < history.newest_generation and k.step < last[0].step
+        if not k.complete and (late or k.step < last[-1].step):
             doomed[k] = Reason.SUPERSEDED
-    planned = history.plan.step if history.plan is not None else None
+    for k in _kept(newest_first, good, history):
+        doomed.pop(k, None)
     return tuple(
-        Removal(step=k.step, generation=k.generation, why=why)
+        Removal(step=k.step, generation=k.generation, why=why.value)
         for k, why in sorted(doomed.items(), key=lambda item: (item[0].step, item[0].generation))
-        if k.step != planned
     )
 
 
 def restorable(known: Sequence[Known], history: History) -> list[Known]:
-    """Return the complete checkpoints of the present history that nobody has found bad."""
+    """Return the good ones: complete, and nothing keeps a restore from taking them."""
     return [k for k in known if k.complete and unusable(k, history) is None]
 
 
@@ -81,11 +85,47 @@ def unusable(known: Known, history: History) -> Reason | None:
     """Return why no restore takes a checkpoint, complete or not; None if one may."""
     if not _present(known, history):
         return Reason.ABANDONED
-    return Reason.SPOILT if _spoilt(known, history) else None
+    if _spoilt(known, history):
+        return Reason.SPOILT
+    return Reason.SUSPECT if _suspect(known, history) else None
+
+
+def _kept(known: Sequence[Known], good: Sequence[Known], history: History) -> Iterable[Known]:
+    """Return what stays whatever else is said of it; ``known`` and ``good`` are newest first."""
+    planned = history.plan.step if history.plan is not None else None
+    pinned = history.pinned_ids
+    yield from (k for k in known if k.step == planned or (k.step, k.generation) in pinned)
+    yield from _of_days(good, history.keep_days)
+    open_ones = unresolved(history.beliefs, history.lineage)
+    for suspicion in open_ones:
+        yield from [k for k in good if k.step < suspicion.from_step][:1]
+    waiting = [
+        k
+        for k in known
+        if k.complete
+        and unusable(k, history) is Reason.SUSPECT
+        and (not good or any(one.covers(generation=k.generation, step=k.step) for one in open_ones))
+    ]
+    few = max(history.keep_last, 1)
+    yield from waiting[:few]
+    yield from waiting[-few:]
+
+
+def _of_days(good: Sequence[Known], days: int) -> list[Known]:
+    """Return the newest good one of each of the last days on which one was completed."""
+    newest: dict[int, Known] = {}
+    for k in good:
+        newest.setdefault(k.completed_ms // DAY_MS, k)
+    return [newest[day] for day in sorted(newest, reverse=True)[:days]]
 
 
 def _present(known: Known, history: History) -> bool:
     return history.lineage.holds(generation=known.generation, step=known.step)
+
+
+def _suspect(known: Known, history: History) -> bool:
+    judged = history.judge(generation=known.generation, step=known.step)
+    return judged.trust is Trust.SUSPECT
 
 
 def _spoilt(known: Known, history: History) -> bool:

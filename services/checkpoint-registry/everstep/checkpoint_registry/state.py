@@ -12,26 +12,47 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 from everstep.checkpoint_registry.events import (
+    KEEP_DAYS_DEFAULT,
     CheckpointCompleted,
     CheckpointDeleted,
     CheckpointEvent,
+    CheckpointPinned,
     CheckpointPurged,
+    CheckpointsSuspected,
+    CheckpointUnpinned,
     GenerationNoted,
     HistoryEvent,
     JobNoted,
+    Removal,
+    RemovalsDecided,
     RestoreLaidOut,
     RestorePlanned,
     Shard,
     ShardsRefused,
     ShardsStored,
     SourceDistrusted,
+    SuspicionEnded,
+    TrustDecided,
 )
 from everstep.checkpoint_registry.lineage import Lineage, Restart, lineage_of
+from everstep.checkpoint_registry.trust import (
+    Beliefs,
+    Ending,
+    Judgement,
+    Suspicion,
+    Trust,
+    Word,
+    judge,
+    relevant,
+)
 from everstep.core.placement import Layout
 
 # Bad copies are rare; a thousand means that a store is broken, and its checkpoints then are refused
 # one after the other anyway.
 DISTRUSTED_MAX: Final = 1_000
+# Removals that were decided are remembered behind their deletion: whoever has read the list of
+# checkpoints before it must not count a deleted one as kept. That read is seconds old at most.
+REMOVALS_MAX: Final = 1_000
 KEEP_LAST_DEFAULT: Final = 3  # as core.spec.CheckpointSpec; until the job's spec is known
 
 
@@ -106,22 +127,56 @@ def evolve_checkpoint(checkpoint: Checkpoint, event: CheckpointEvent) -> Checkpo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """A job's generations. ``plan`` is the newest generation's."""
+    """A job's generations, what is thought of their states, and what is kept.
+
+    ``plan`` is the newest generation's; ``removed`` is what retention gave up, the newest last.
+    ``layouts`` are those that generations have had since (first generation, layout), the newest
+    last; before the first one of them it was the spec's, ``layout``.
+    """
 
     keep_last: int = KEEP_LAST_DEFAULT
+    keep_days: int = KEEP_DAYS_DEFAULT
     layout: Layout | None = None
     newest_generation: int = 0
     lineage: Lineage = field(default_factory=Lineage)
     distrusted: tuple[SourceDistrusted, ...] = ()
     plan: RestoreLaidOut | None = None
     passed_over: tuple[str, ...] = ()
+    beliefs: Beliefs = field(default_factory=Beliefs)
+    pins: tuple[CheckpointPinned, ...] = ()
+    removed: tuple[Removal, ...] = ()
+    layouts: tuple[tuple[int, Layout], ...] = ()
+
+    def layout_of(self, generation: int) -> Layout | None:
+        """Return the layout of a generation's ranks; None if nobody has said."""
+        since = [layout for first, layout in self.layouts if first <= generation]
+        return since[-1] if since else self.layout
+
+    def judge(self, *, generation: int, step: int) -> Judgement:
+        """Say what a state is worth."""
+        return judge(self.beliefs, self.lineage, generation=generation, step=step)
+
+    @property
+    def removed_ids(self) -> frozenset[tuple[int, int]]:
+        """Return (step, generation) of what retention has given up."""
+        return frozenset((one.step, one.generation) for one in self.removed)
+
+    @property
+    def pinned_ids(self) -> frozenset[tuple[int, int]]:
+        """Return (step, generation) of what is pinned."""
+        return frozenset((pin.step, pin.generation) for pin in self.pins)
 
 
 def evolve_history(history: History, event: HistoryEvent) -> History:
     """Return the history after ``event``."""
     match event:
         case JobNoted():
-            return replace(history, keep_last=event.keep_last, layout=event.layout)
+            return replace(
+                history,
+                keep_last=event.keep_last,
+                keep_days=event.keep_days,
+                layout=event.layout,
+            )
         case GenerationNoted():
             newest = max(history.newest_generation, event.generation)
             return replace(history, newest_generation=newest)
@@ -129,15 +184,81 @@ def evolve_history(history: History, event: HistoryEvent) -> History:
             known = (*history.distrusted, event)
             return replace(history, distrusted=known[-DISTRUSTED_MAX:])
         case RestoreLaidOut():
-            return replace(history, plan=event)
+            layouts = history.layouts
+            if event.layout not in {None, history.layout_of(event.generation)}:
+                layouts = (*layouts, (event.generation, event.layout))
+            return replace(history, plan=event, layouts=layouts)
         case RestorePlanned():
-            restart = Restart(generation=event.generation, step=event.step)
-            others = [r for r in history.lineage.restarts if r.generation != event.generation]
-            return replace(
-                history,
-                newest_generation=max(history.newest_generation, event.generation),
-                lineage=lineage_of([*others, restart]),
-                passed_over=event.passed_over,
+            return _restarted(history, event)
+        case CheckpointsSuspected() | SuspicionEnded() | TrustDecided():
+            return replace(history, beliefs=_told(history, event))
+        case CheckpointPinned() | CheckpointUnpinned():
+            which = (event.step, event.generation)
+            others = tuple(p for p in history.pins if (p.step, p.generation) != which)
+            more = (event,) if isinstance(event, CheckpointPinned) else ()
+            return replace(history, pins=others + more)
+        case RemovalsDecided():
+            removed = (*history.removed, *event.removals)
+            return replace(history, removed=removed[-REMOVALS_MAX:])
+        case _:
+            assert_never(event)
+
+
+def _restarted(history: History, event: RestorePlanned) -> History:
+    restart = Restart(generation=event.generation, step=event.step)
+    others = [r for r in history.lineage.restarts if r.generation != event.generation]
+    lineage = lineage_of([*others, restart])
+    beliefs = history.beliefs
+    words = tuple(w for w in beliefs.words if lineage.holds(generation=w.generation, step=w.step))
+    return replace(
+        history,
+        newest_generation=max(history.newest_generation, event.generation),
+        lineage=lineage,
+        passed_over=event.passed_over,
+        beliefs=replace(beliefs, suspicions=relevant(beliefs, lineage), words=words),
+    )
+
+
+def _told(history: History, event: CheckpointsSuspected | SuspicionEnded | TrustDecided) -> Beliefs:
+    beliefs = history.beliefs
+    match event:
+        case CheckpointsSuspected():
+            others = [s for s in beliefs.suspicions if s.suspicion_id != event.suspicion_id]
+            suspicion = Suspicion(
+                suspicion_id=event.suspicion_id,
+                kind=event.kind,
+                generation=event.generation,
+                from_step=event.from_step,
+                to_step=event.to_step,
+                why=event.why,
+                by=event.by,
+                at_ms=event.at_ms,
+                number=beliefs.raised,
             )
+            suspicions = (*others, suspicion)
+            return replace(beliefs, suspicions=suspicions, raised=beliefs.raised + 1)
+        case SuspicionEnded():
+            ended = tuple(
+                replace(one, ending=event.outcome)
+                if one.suspicion_id == event.suspicion_id
+                else one
+                for one in beliefs.suspicions
+            )
+            real = tuple(one for one in ended if one.ending != Ending.FALSE_ALARM)
+            left = replace(beliefs, suspicions=real)
+            return replace(left, suspicions=relevant(left, history.lineage))
+        case TrustDecided():
+            which = (event.step, event.generation)
+            words = tuple(w for w in beliefs.words if (w.step, w.generation) != which)
+            word = Word(
+                step=event.step,
+                generation=event.generation,
+                trust=Trust(event.trust),
+                why=event.why,
+                by=event.by,
+                at_ms=event.at_ms,
+                heard=beliefs.raised,
+            )
+            return replace(beliefs, words=(*words, word))
         case _:
             assert_never(event)

@@ -6,9 +6,11 @@ from typing import Final
 
 from everstep.checkpoint_registry import codec
 from everstep.checkpoint_registry.catalog import Catalog
+from everstep.checkpoint_registry.judgements import COMMANDS, Judgements
 from everstep.checkpoint_registry.keeper import CheckpointKeeper
 from everstep.checkpoint_registry.memory_map import SUBJECT, MemoryMap
 from everstep.checkpoint_registry.registry import Registry
+from everstep.checkpoint_registry.sweep import Sweep, Sweeping
 from everstep.core.ports import ObjectStore
 from everstep.service.commands import command_name
 from everstep.service.shell import Shell
@@ -19,15 +21,23 @@ CODECS: Final = (codec.CHECKPOINT_EVENTS, codec.HISTORY_EVENTS)
 
 
 async def wire_registry(
-    shell: Shell, catalog: Catalog, objects: ObjectStore, memory: MemoryMap
+    shell: Shell,
+    catalog: Catalog,
+    objects: ObjectStore,
+    memory: MemoryMap,
+    sweeping: Sweeping | None = None,
 ) -> Registry:
-    """Serve commands, follow events, and keep checkpoints going."""
+    """Serve commands, follow events, keep checkpoints going, sweep up orphans."""
     checkpoints = shell.handler(codec.CHECKPOINTS)
     histories = shell.handler(codec.HISTORIES)
     keeper = CheckpointKeeper(checkpoints, histories, catalog, objects, shell.clock)
-    registry = Registry(checkpoints, histories, catalog, keeper, memory)
+    judgements = Judgements(checkpoints.state, histories, catalog, keeper, memory, shell.clock)
+    registry = Registry(checkpoints, histories, catalog, keeper, memory, judgements)
     shell.on_commit(keeper.wake)
     shell.spawn("keeper", keeper.run)
+    if sweeping is not None:
+        sweep = Sweep(checkpoints, histories, sweeping.objects, shell.clock, sweeping.times)
+        shell.spawn("sweep", sweep.run)
     await shell.bus.subscribe(SUBJECT, memory.receive)
     await _serve(shell, registry)
     await shell.consume_events("controller", registry.on_controller_event)
@@ -48,3 +58,5 @@ async def _serve(shell: Shell, registry: Registry) -> None:
         wire.DropJobCheckpoints,
         registry.drop_job_checkpoints,
     )
+    for message in COMMANDS:
+        await shell.serve_command(command_name(message), message, registry.judgements.take)

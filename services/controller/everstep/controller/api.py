@@ -10,14 +10,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from everstep.controller import queries
 from everstep.controller.commands import (
     Command,
+    DrainHosts,
     LaunchJob,
     PauseJob,
     RestartJob,
     ResumeJob,
     SaveCheckpoint,
+    SetInterval,
     StopJob,
 )
+from everstep.controller.explaining import explained
 from everstep.controller.runner import Runner
+from everstep.controller.state import Phase
 from everstep.core.decision import Rejected
 from everstep.core.errors import InvalidInput, NotFoundError, RefusedError
 from everstep.core.ids import slug
@@ -45,6 +49,25 @@ class RestartRequest(BaseModel):
     from_step: int = Field(default=-1, ge=-1)
 
 
+class IntervalRequest(BaseModel):
+    """Steps between two snapshots of each tier, or that measurements should choose them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    auto: bool = False
+    memory_every_steps: int | None = None
+    object_every_steps: int | None = None
+
+
+class DrainRequest(BaseModel):
+    """Which hosts the job is to move off, and why."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    hosts: list[str] = Field(min_length=1)
+    why: str = Field(default="by hand", max_length=500)
+
+
 class Accepted202(BaseModel):
     """The command holds; follow the job to see it happen."""
 
@@ -58,11 +81,9 @@ def routes(runner: Runner, store: PostgresStore, clock: Clock, ids: IdSource) ->
     router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
     async def act(command: Command) -> Accepted202:
-        handled = await runner.apply(command)
-        if handled.rejected is not None:
-            raise _refused(handled.rejected)
-        job = handled.state
-        return Accepted202(job_id=job.job_id, phase=job.phase.value, generation=job.generation)
+        return await _act(runner, command)
+
+    _add_interval(router, runner, store, clock)
 
     @router.post("", status_code=201)
     async def launch(body: LaunchRequest) -> Accepted202:
@@ -112,6 +133,12 @@ def routes(runner: Runner, store: PostgresStore, clock: Clock, ids: IdSource) ->
         """Go on after a pause."""
         return await act(ResumeJob(job_id=job_id, at_ms=clock.now_ms()))
 
+    @router.post("/{job_id}/drain", status_code=202)
+    async def drain(job_id: str, body: DrainRequest) -> Accepted202:
+        """Move off hosts once spares can take their seats, after a last common step."""
+        hosts = tuple(sorted(set(body.hosts)))
+        return await act(DrainHosts(job_id=job_id, hosts=hosts, why=body.why, at_ms=clock.now_ms()))
+
     @router.post("/{job_id}/checkpoint", status_code=202)
     async def checkpoint(job_id: str) -> Accepted202:
         """Write a durable checkpoint at the next step."""
@@ -125,9 +152,45 @@ def routes(runner: Runner, store: PostgresStore, clock: Clock, ids: IdSource) ->
     return router
 
 
+def _add_interval(router: APIRouter, runner: Runner, store: PostgresStore, clock: Clock) -> None:
+    @router.get("/{job_id}/interval")
+    async def interval(job_id: str) -> dict[str, Any]:
+        """Say how often the job snapshots, and why: inputs, formulas, expected waste, history."""
+        job = await runner.state(job_id)
+        if job.phase is Phase.ABSENT:
+            raise NotFoundError(f"there is no job {job_id!r}; `everstep jobs` lists them")
+        async with store.reading() as connection:
+            history = await queries.intervals(connection, job_id)
+        told = explained(job, runner.watch.measured(job_id), at_ms=clock.now_ms())
+        return {**told, "history": history}
+
+    @router.post("/{job_id}/interval", status_code=202)
+    async def set_interval(job_id: str, body: IntervalRequest) -> Accepted202:
+        """Change how often the job snapshots while it runs, or let measurements decide."""
+        memory, objects = body.memory_every_steps, body.object_every_steps
+        return await _act(
+            runner,
+            SetInterval(
+                job_id=job_id,
+                auto=body.auto,
+                memory_every_steps=-1 if memory is None else memory,
+                object_every_steps=-1 if objects is None else objects,
+                at_ms=clock.now_ms(),
+            ),
+        )
+
+
+async def _act(runner: Runner, command: Command) -> Accepted202:
+    handled = await runner.apply(command)
+    if handled.rejected is not None:
+        raise _refused(handled.rejected)
+    job = handled.state
+    return Accepted202(job_id=job.job_id, phase=job.phase.value, generation=job.generation)
+
+
 def _refused(rejected: Rejected) -> Exception:
     if rejected.why == "unknown_job":
         return NotFoundError(rejected.detail)
-    if rejected.why in {"invalid_spec", "invalid_job_id"}:
+    if rejected.why in {"invalid_spec", "invalid_job_id", "invalid_interval"}:
         return InvalidInput(rejected.detail)
     return RefusedError(rejected.why, rejected.detail)

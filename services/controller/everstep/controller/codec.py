@@ -22,12 +22,15 @@ CODEC: Final[EventCodec[e.Event]] = EventCodec(
         "ranks_started.v1": e.RanksStarted,
         "job_running.v1": e.JobRunning,
         "pause_requested.v1": e.PauseRequested,
+        "drain_requested.v1": e.DrainRequested,
         "job_paused.v1": e.JobPaused,
         "stop_requested.v1": e.StopRequested,
         "checkpoint_requested.v1": e.CheckpointRequested,
         "job_succeeded.v1": e.JobSucceeded,
         "job_failed.v1": e.JobFailed,
         "job_stopped.v1": e.JobStopped,
+        "interval_changed.v1": e.IntervalChanged,
+        "interval_in_force.v1": e.IntervalInForce,
     }
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from everstep.core.corrections import PositionRange
 from everstep.core.placement import Placement
 
 
@@ -19,6 +20,10 @@ class Verdict(StrEnum):
     REPLACE = "replace"
     REPLACE_IF_SPARE = "replace_if_spare"
     FAIL = "fail"
+    NOTE = "note"
+    ROLL_BACK = "roll_back"
+    HOLD = "hold"
+    DRAIN = "drain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +77,41 @@ class SaveCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrainHosts:
+    """Move off ``hosts`` as soon as spares can take their seats."""
+
+    job_id: str
+    hosts: tuple[str, ...]
+    why: str = ""
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginDrain:
+    """Spares can take the seats of ``hosts`` now."""
+
+    job_id: str
+    generation: int
+    hosts: tuple[str, ...]
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginGrow:
+    """There is room for more of the job's ranks now."""
+
+    job_id: str
+    generation: int
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverJob:
     """The monitor opened an incident in ``generation``.
 
     ``hosts`` are lost if it says replace, and unsound if it says replace if there are spares.
-    ``reason`` is one sentence, ``detail`` e.g. the traceback.
+    ``reason`` is one sentence, ``detail`` e.g. the traceback. States from ``before_step`` on are
+    suspect (0: none is), and the batches in ``skipped`` may have made them so.
     """
 
     job_id: str
@@ -89,6 +124,8 @@ class RecoverJob:
     reason: str = ""
     detail: str = ""
     at_ms: int = 0
+    before_step: int = 0
+    skipped: tuple[PositionRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +227,54 @@ class RecordFinished:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetInterval:
+    """A person says how often to snapshot, or with ``auto`` that measurements should; -1: as is."""
+
+    job_id: str
+    auto: bool = False
+    memory_every_steps: int = -1
+    object_every_steps: int = -1
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What the job's own steps have shown of late; ``IntervalGrounds`` says what each field is."""
+
+    step: int = 0
+    step_us: int = 0
+    steps_count: int = 0
+    memory_stall_us: int = 0
+    memory_count: int = 0
+    object_stall_us: int = 0
+    object_count: int = 0
+    upload_ms: int = 0
+    upload_ms_max: int = 0
+    upload_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeighInterval:
+    """Is there a better schedule, by what was measured?"""
+
+    job_id: str
+    generation: int
+    measured: Measured
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordInForce:
+    """Ranks tell that they made ``step`` under a schedule."""
+
+    job_id: str
+    generation: int
+    version: int
+    step: int
+    at_ms: int = 0
+
+
 Command = (
     LaunchJob
     | RestartJob
@@ -197,6 +282,9 @@ Command = (
     | PauseJob
     | ResumeJob
     | SaveCheckpoint
+    | DrainHosts
+    | BeginDrain
+    | BeginGrow
     | RecoverJob
     | RecordFenced
     | RecordPlacement
@@ -207,4 +295,7 @@ Command = (
     | RecordRefused
     | RecordProgress
     | RecordFinished
+    | SetInterval
+    | WeighInterval
+    | RecordInForce
 )

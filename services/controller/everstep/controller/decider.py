@@ -11,13 +11,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
-from everstep.controller import policy
+from everstep.controller import moving, policy, rescheduling
 from everstep.controller.commands import (
+    BeginDrain,
+    BeginGrow,
     Command,
+    DrainHosts,
     LaunchJob,
     PauseJob,
     RecordFenced,
     RecordFinished,
+    RecordInForce,
     RecordLost,
     RecordPlacement,
     RecordPlan,
@@ -29,8 +33,10 @@ from everstep.controller.commands import (
     RestartJob,
     ResumeJob,
     SaveCheckpoint,
+    SetInterval,
     StopJob,
     Verdict,
+    WeighInterval,
 )
 from everstep.controller.events import (
     CheckpointRequested,
@@ -38,10 +44,7 @@ from everstep.controller.events import (
     GenerationBegun,
     HostsFenced,
     HostsShort,
-    JobFailed,
-    JobPaused,
     JobRunning,
-    JobStopped,
     JobSubmitted,
     JobSucceeded,
     PauseRequested,
@@ -50,7 +53,15 @@ from everstep.controller.events import (
     RestoreDecided,
     StopRequested,
 )
-from everstep.controller.state import COMING_UP, TERMINAL, Job, Phase
+from everstep.controller.generations import (
+    again,
+    failed,
+    next_generation,
+    reopened,
+    rested,
+    without,
+)
+from everstep.controller.state import COMING_UP, MOVES, TERMINAL, Job, Phase
 from everstep.core.decision import Accepted, Rejected
 from everstep.core.errors import InvalidInput
 from everstep.core.ids import is_valid_id
@@ -59,6 +70,8 @@ from everstep.core.spec import parse_spec_json
 Decision = Accepted[Event] | Rejected
 RunCommand = (
     RecoverJob
+    | BeginDrain
+    | BeginGrow
     | RecordFenced
     | RecordPlacement
     | RecordShort
@@ -69,8 +82,11 @@ RunCommand = (
     | RecordProgress
     | RecordFinished
 )
+PersonCommand = RestartJob | StopJob | PauseJob | ResumeJob | SaveCheckpoint
 NOTHING: Accepted[Event] = Accepted()
+TOO_SMALL: Final = "host_too_small"  # the monitor's kind: memory does not hold the ranks' snapshots
 
+SILENT_CORRUPTION: Final = "silent_corruption"  # kind of the monitor's incident
 # The registry's codes for: that step is not there, or not whole any more.
 NO_SUCH_STEP: Final = frozenset({"no_such_step", "no_source"})
 
@@ -81,7 +97,8 @@ def decide(command: Command, job: Job) -> Decision:
     Returns:
         The events that follow; none when it is already so or no longer matters; ``Rejected`` with
         ``job_exists``, ``invalid_job_id``, ``invalid_spec``, ``unknown_job``, ``job_ended``,
-        ``not_paused``, ``nothing_to_pause`` or ``not_running``.
+        ``not_paused``, ``nothing_to_pause``, ``not_running``, ``not_its_host`` or
+        ``invalid_interval``.
     """
     if isinstance(command, LaunchJob):
         return _launch(command, job)
@@ -90,6 +107,10 @@ def decide(command: Command, job: Job) -> Decision:
     match command:
         case RestartJob() | StopJob() | PauseJob() | ResumeJob() | SaveCheckpoint():
             return _by_a_person(command, job)
+        case SetInterval() | WeighInterval() | RecordInForce():
+            return rescheduling.decide(command, job)
+        case DrainHosts():
+            return moving.drain_by_a_person(command, job)
         case _:
             stale = not _is_current(command, job) or job.phase in TERMINAL
             return NOTHING if stale else _by_the_run(command, job)
@@ -100,7 +121,7 @@ def _is_current(command: RunCommand, job: Job) -> bool:
 
     All ranks may have finished on their own while they were asked to stop.
     """
-    finishing = isinstance(command, RecordFinished) and job.cause == "pause"
+    finishing = isinstance(command, RecordFinished) and job.cause in {"pause", *MOVES}
     return command.generation in {job.generation, job.generation - finishing}
 
 
@@ -129,16 +150,12 @@ def _launch(command: LaunchJob, job: Job) -> Decision:
     )
 
 
-def _by_a_person(
-    command: RestartJob | StopJob | PauseJob | ResumeJob | SaveCheckpoint, job: Job
-) -> Decision:
+def _by_a_person(command: PersonCommand, job: Job) -> Decision:
     if job.phase in TERMINAL:
-        if isinstance(command, StopJob):
-            return NOTHING
-        return Rejected("job_ended", f"job {job.job_id!r} has {job.phase}; launch a new one")
+        return _after_the_end(command, job)
     match command:
         case RestartJob():
-            begun = _next(job, "restart", command.at_ms, from_step=command.from_step)
+            begun = next_generation(job, "restart", command.at_ms, from_step=command.from_step)
             return Accepted((begun,))
         case StopJob():
             return _wind_down(job, "stop", command.at_ms)
@@ -152,7 +169,7 @@ def _by_a_person(
                 return NOTHING
             if job.phase is not Phase.PAUSED:
                 return Rejected("not_paused", f"job {job.job_id!r} is {job.phase}, not paused")
-            return Accepted((_next(job, "resume", command.at_ms),))
+            return Accepted((next_generation(job, "resume", command.at_ms),))
         case SaveCheckpoint():
             if job.phase is not Phase.RUNNING:
                 return Rejected(
@@ -161,6 +178,14 @@ def _by_a_person(
             return Accepted((CheckpointRequested(job_id=job.job_id, at_ms=command.at_ms),))
         case _:
             assert_never(command)
+
+
+def _after_the_end(command: PersonCommand, job: Job) -> Decision:
+    if isinstance(command, StopJob):
+        return NOTHING
+    if isinstance(command, RestartJob) and job.phase is not Phase.SUCCEEDED:
+        return Accepted((reopened(job, command.from_step, command.at_ms),))
+    return Rejected("job_ended", policy.ended(job))
 
 
 def _wind_down(job: Job, cause: str, at_ms: int) -> Decision:
@@ -174,9 +199,9 @@ def _wind_down(job: Job, cause: str, at_ms: int) -> Decision:
         if cause == "stop"
         else PauseRequested(job_id=job.job_id, at_ms=at_ms)
     )
-    begun = _next(job, cause, at_ms)
+    begun = next_generation(job, cause, at_ms)
     if job.placement is None:  # nothing was ever started
-        return Accepted((requested, begun, _rested(job, cause, begun.generation, at_ms)))
+        return Accepted((requested, begun, rested(job, cause, begun.generation, at_ms)))
     return Accepted((requested, begun))
 
 
@@ -184,6 +209,8 @@ def _by_the_run(command: RunCommand, job: Job) -> Decision:
     match command:
         case RecoverJob():
             return _recover(command, job)
+        case BeginDrain() | BeginGrow():
+            return moving.begin(command, job)
         case RecordFenced():
             return _fenced(command, job)
         case RecordPlacement() | RecordShort():
@@ -194,7 +221,7 @@ def _by_the_run(command: RunCommand, job: Job) -> Decision:
             return _started(command, job)
         case RecordLost():
             lost = tuple(h for h in command.hosts if h not in job.lost_hosts)
-            return Accepted((_without(job, lost, command.at_ms),)) if lost else NOTHING
+            return Accepted((without(job, lost, command.at_ms),)) if lost else NOTHING
         case RecordRefused():
             return Accepted((_refused(command, job),))
         case RecordProgress():
@@ -225,21 +252,54 @@ def _by_the_run(command: RunCommand, job: Job) -> Decision:
 def _recover(command: RecoverJob, job: Job) -> Decision:
     if job.cause in {"pause", "stop"}:
         return NOTHING  # the ranks are being ended anyway
+    if command.verdict is Verdict.NOTE:
+        return NOTHING
     if command.verdict is Verdict.FAIL:
-        return Accepted((_failed(job, command.kind, command.detail, command.at_ms),))
+        return Accepted((failed(job, command.kind, command.detail, command.at_ms),))
+    if command.kind == TOO_SMALL and policy.wanted_layouts(job):
+        return moving.too_small(command, job)
+    if command.verdict is Verdict.HOLD:
+        return _hold(job, command)
+    if command.verdict is Verdict.DRAIN:
+        return moving.drain(job, command.hosts, command.reason, command.incident_id, command.at_ms)
     lost = command.hosts if command.verdict is Verdict.REPLACE else ()
     unsound = command.hosts if command.verdict is Verdict.REPLACE_IF_SPARE else ()
     why = policy.last_cause(command, job)
-    return Accepted(
-        (_again(job, lost, command.at_ms, why=why, incident=command.incident_id, unsound=unsound),)
+    begun = again(job, lost, command.at_ms, why=why, incident=command.incident_id, unsound=unsound)
+    corrupt = command.kind == SILENT_CORRUPTION and command.before_step > 0
+    if isinstance(begun, GenerationBegun) and (corrupt or command.verdict is Verdict.ROLL_BACK):
+        suspect = [step for step in (job.before_step, command.before_step) if step]
+        begun = replace(begun, before_step=min(suspect), skipped=command.skipped)
+    if isinstance(begun, GenerationBegun) and lost and command.kind == SILENT_CORRUPTION:
+        begun = replace(begun, lost_why=command.kind)
+    return Accepted((begun,))
+
+
+def _hold(job: Job, incident: RecoverJob) -> Decision:
+    """Pause until a person has looked; what is suspect is not gone on from after that either."""
+    held = PauseRequested(
+        job_id=job.job_id,
+        at_ms=incident.at_ms,
+        incident_id=incident.incident_id,
+        why=incident.reason,
     )
+    begun = replace(
+        next_generation(job, "pause", incident.at_ms),
+        incident_id=incident.incident_id,
+        before_step=incident.before_step,
+        remark=f"held: {incident.reason}",
+    )
+    return Accepted((held, begun))
 
 
 def _refused(command: RecordRefused, job: Job) -> Event:
     """End the job, unless only a person's wish cannot be fulfilled: that must not cost the run."""
+    if job.before_step and command.why in NO_SUCH_STEP:
+        remark = f"held: no sound state from before step {job.before_step}: {command.detail}"
+        return replace(next_generation(job, "pause", command.at_ms), remark=remark)
     if job.from_step < 0 or command.why not in NO_SUCH_STEP:
-        return _failed(job, command.why, command.detail, command.at_ms)
-    begun = _next(job, job.cause, command.at_ms)
+        return failed(job, command.why, command.detail, command.at_ms)
+    begun = next_generation(job, job.cause, command.at_ms)
     remark = f"step {job.from_step} cannot be restored, going on from the newest: {command.detail}"
     return replace(begun, lost_hosts=job.lost_hosts, remark=remark)
 
@@ -255,14 +315,14 @@ def _fenced(command: RecordFenced, job: Job) -> Decision:
         at_ms=command.at_ms,
     )
     if job.cause in {"pause", "stop"}:
-        return Accepted((fenced, _rested(job, job.cause, job.generation, command.at_ms)))
+        return Accepted((fenced, rested(job, job.cause, job.generation, command.at_ms)))
     # Whoever the new placement does without need not answer: what it holds counts as gone.
     silent = tuple(
         host
         for host in command.unreachable
         if not job.placed or job.placement is None or host in job.placement.host_ids
     )
-    return Accepted((fenced, _without(job, silent, command.at_ms)) if silent else (fenced,))
+    return Accepted((fenced, without(job, silent, command.at_ms)) if silent else (fenced,))
 
 
 def _placed(command: RecordPlacement | RecordShort, job: Job) -> Decision:
@@ -311,66 +371,3 @@ def _started(command: RecordStarted, job: Job) -> Decision:
         return NOTHING
     started = RanksStarted(job_id=job.job_id, generation=job.generation, at_ms=command.at_ms)
     return Accepted((started,))
-
-
-def _without(job: Job, silent: tuple[str, ...], at_ms: int) -> Event:
-    """Begin the next generation without hosts that did not answer."""
-    return _again(job, silent, at_ms, why=f"no answer from {', '.join(sorted(silent))}")
-
-
-def _again(
-    job: Job,
-    lost: tuple[str, ...],
-    at_ms: int,
-    *,
-    why: str,
-    incident: str = "",
-    unsound: tuple[str, ...] = (),
-) -> Event:
-    """Begin the next generation, unless the job has been restarted too often already.
-
-    A budget that was spent on hosts that answer and are not sound costs them their seats: the job
-    waits for others rather than fail.
-
-    Args:
-        job: before it.
-        lost: hosts to go on without.
-        at_ms: when [ms since epoch].
-        why: for a person, if this was once too often.
-        incident: that caused it.
-        unsound: hosts to go on without if there are spares.
-    """
-    refusal = policy.restart_refusal(job, at_ms)
-    if refusal and policy.gives_up(job, unsound, at_ms):
-        lost, unsound = tuple({*lost, *unsound}), ()
-    elif refusal:
-        return _failed(job, "restart_budget", f"{refusal}. The last one: {why}", at_ms)
-    begun = _next(job, "recovery", at_ms, from_step=job.from_step if job.phase in COMING_UP else -1)
-    return replace(
-        begun,
-        incident_id=incident,
-        lost_hosts=tuple(sorted(lost)),
-        unsound_hosts=tuple(sorted(unsound)),
-    )
-
-
-def _next(job: Job, cause: str, at_ms: int, *, from_step: int = -1) -> GenerationBegun:
-    return GenerationBegun(
-        job_id=job.job_id,
-        generation=job.generation + 1,
-        cause=cause,
-        from_step=from_step,
-        at_ms=at_ms,
-    )
-
-
-def _rested(job: Job, cause: str, generation: int, at_ms: int) -> Event:
-    if cause == "stop":
-        return JobStopped(job_id=job.job_id, generation=generation, at_ms=at_ms)
-    return JobPaused(job_id=job.job_id, generation=generation, at_ms=at_ms)
-
-
-def _failed(job: Job, why: str, detail: str, at_ms: int) -> JobFailed:
-    return JobFailed(
-        job_id=job.job_id, generation=job.generation, why=why, detail=detail, at_ms=at_ms
-    )

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from everstep.core.corrections import PositionRange
 from everstep.core.placement import Placement
+from everstep.core.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +27,12 @@ class JobSubmitted:
 class GenerationBegun:
     """From here on everything of an older generation is fenced off.
 
-    ``cause`` is launch, recovery, restart, resume, pause or stop; ``from_step`` -1 means newest.
-    ``lost_hosts`` must not serve on; ``unsound_hosts`` had better not, if spares allow. ``remark``
-    says which wish the generation does not fulfil, e.g. a step that is not there.
+    ``cause`` is launch, recovery, restart, resume, drain, grow, pause or stop; ``from_step`` -1
+    means the newest. ``lost_hosts`` must not serve on; ``unsound_hosts`` had better not, if spares
+    allow. ``remark`` says which wish the generation does not fulfil, e.g. a step that is not there.
+    Only states from before ``before_step`` will do (0: any); the batches in ``skipped`` are left
+    out from now on. ``lost_why`` says what the lost hosts have done, where they are not just gone.
+    With fewer data-parallel groups than ``dp_min`` the job did not fit its hosts (0: not tried).
     """
 
     job_id: str
@@ -39,6 +44,10 @@ class GenerationBegun:
     at_ms: int = 0
     unsound_hosts: tuple[str, ...] = ()
     remark: str = ""
+    before_step: int = 0
+    skipped: tuple[PositionRange, ...] = ()
+    lost_why: str = ""
+    dp_min: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +126,23 @@ class JobRunning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRequested:
-    """A person wants the ranks stopped and their state kept."""
+    """The ranks are to be stopped and their state kept: a person wants it, or an incident."""
 
     job_id: str
     at_ms: int
+    incident_id: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainRequested:
+    """The job is to move off ``hosts``; it runs on until spares can take their seats."""
+
+    job_id: str
+    hosts: tuple[str, ...]
+    why: str = ""
+    incident_id: str = ""
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +201,62 @@ class JobStopped:
     at_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalGrounds:
+    """What a schedule was decided on. A count of 0 means that the value is believed or guessed.
+
+    Stalls are of one snapshot, ``upload_ms`` is the usual time from a step to its complete
+    checkpoint and ``upload_ms_max`` the longest of late, ``mtbf_ms`` the mean time between failures
+    of the whole job.
+    """
+
+    step_us: int = 0
+    steps_count: int = 0
+    memory_stall_us: int = 0
+    memory_count: int = 0
+    object_stall_us: int = 0
+    object_count: int = 0
+    upload_ms: int = 0
+    upload_ms_max: int = 0
+    upload_count: int = 0
+    mtbf_ms: int = 0
+    failures_count: int = 0
+    running_ms: int = 0
+    memory_lost_share: float = 0.0
+    memory_restores_count: int = 0
+    object_restores_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalChanged:
+    """Another schedule holds; the ranks change to it together at one of their next steps.
+
+    ``auto`` says whether measurements may change it again. The wastes are shares of time: what
+    snapshots and the work that failures undo cost before and after, as expected.
+    """
+
+    job_id: str
+    generation: int
+    schedule: Schedule
+    auto: bool
+    reason: str
+    grounds: IntervalGrounds = IntervalGrounds()
+    waste_before: float = 0.0
+    waste_after: float = 0.0
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalInForce:
+    """Ranks of ``generation`` were seen to make ``step`` under this version of the schedule."""
+
+    job_id: str
+    generation: int
+    version: int
+    step: int
+    at_ms: int
+
+
 Event = (
     JobSubmitted
     | GenerationBegun
@@ -189,10 +267,13 @@ Event = (
     | RanksStarted
     | JobRunning
     | PauseRequested
+    | DrainRequested
     | JobPaused
     | StopRequested
     | CheckpointRequested
     | JobSucceeded
     | JobFailed
     | JobStopped
+    | IntervalChanged
+    | IntervalInForce
 )

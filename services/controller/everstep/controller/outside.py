@@ -7,22 +7,32 @@ services (they will be back).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from everstep.controller.starting import start_commands
 from everstep.controller.state import Job
 from everstep.core.decision import Rejected
+from everstep.core.elastic import full_layout, smaller_layouts
 from everstep.core.errors import NoResponders, Unavailable
-from everstep.core.placement import Placement
-from everstep.core.ports import Bus
+from everstep.core.placement import Layout, Placement
+from everstep.core.ports import Bus, Message
 from everstep.core.spec import parse_spec_json
 from everstep.core.system import Clock
 from everstep.service.commands import host_subject, request, send_command
 from everstep.wire.codec import from_wire, to_wire
-from everstep.wire.v1.agents_pb2 import SaveRanks, StartRanks, StopRanks, StopRanksReply
+from everstep.wire.v1.agents_pb2 import (
+    SaveRanks,
+    SetSchedule,
+    StartRanks,
+    StepMetrics,
+    StopRanks,
+    StopRanksReply,
+)
 from everstep.wire.v1.checkpoints_pb2 import (
+    CheckpointCompleted,
     HostHoldings,
     ListSteps,
     ListStepsReply,
@@ -32,7 +42,20 @@ from everstep.wire.v1.checkpoints_pb2 import (
 )
 from everstep.wire.v1.common_pb2 import CommandReply, Outcome
 from everstep.wire.v1.common_pb2 import Layout as WireLayout
-from everstep.wire.v1.hosts_pb2 import PlaceJob, PlaceJobReply
+from everstep.wire.v1.common_pb2 import Schedule as WireSchedule
+from everstep.wire.v1.envelope_pb2 import EventEnvelope
+from everstep.wire.v1.hosts_pb2 import (
+    CanPlace,
+    CanPlaceReply,
+    CanReplace,
+    CanReplaceReply,
+    PlaceJob,
+    PlaceJobReply,
+)
+
+log = logging.getLogger(__name__)
+
+Heard = StepMetrics | CheckpointCompleted  # what the ranks' steps are measured by
 
 # An agent that was killed alone is back within about 2 s (its supervisor restarts it, the ranks it
 # left are re-adopted); a host that has not answered for 3 s is taken for lost. DESIGN asks for 5 s.
@@ -86,6 +109,14 @@ class Outside(Protocol):
         """Ask for hosts without the lost ones, better also without unsound. Raises Unavailable."""
         ...
 
+    async def replaceable(self, job_id: str, hosts: Sequence[str]) -> tuple[str, ...]:
+        """Return which of the job's hosts spares could replace now. Raises Unavailable."""
+        ...
+
+    async def placeable(self, job_id: str, layouts: Sequence[Layout]) -> bool:
+        """Say whether a job could have one of these layouts now. Raises Unavailable."""
+        ...
+
     async def plan(
         self, job: Job, holdings: Sequence[HostHoldings], from_step: int
     ) -> Planned | Rejected:
@@ -108,6 +139,16 @@ class Outside(Protocol):
 
     async def restorable_steps(self, job_id: str) -> tuple[int, ...]:
         """Return the steps of complete checkpoints. Raises Unavailable."""
+        ...
+
+    async def reschedule(self, job: Job) -> None:
+        """Tell the first rank's host how often to snapshot. Raises Unavailable."""
+        ...
+
+    async def listen(
+        self, job_id: str, hosts: Sequence[str], hear: Callable[[Heard], Awaitable[None]]
+    ) -> None:
+        """Hand over what these hosts tell of their steps, and complete checkpoints, for ever."""
         ...
 
 
@@ -153,19 +194,31 @@ class BusOutside:
                 host_id=host_id,
                 address=reply.address,
                 rendezvous_port=reply.rendezvous_port,
-                holdings=HostHoldings(host_id=host_id, address=reply.address, held=reply.held),
+                holdings=HostHoldings(
+                    host_id=host_id,
+                    address=reply.address,
+                    peer_port=reply.peer_port,
+                    held=reply.held,
+                ),
             )
 
     async def place(self, job: Job, lost_hosts: Sequence[str]) -> Placed | Rejected:
         """Ask the inventory; idempotent per generation there."""
-        layout = parse_spec_json(job.spec_json).layout
+        spec = parse_spec_json(job.spec_json)
+        # A job begins as it was asked for; later it may go on with less.
+        smaller = smaller_layouts(spec, job.dp_min) if job.placement is not None else ()
         command = PlaceJob(
             job_id=job.job_id,
             generation=job.generation,
-            layout=to_wire(layout.model_dump(), WireLayout()),
+            layout=to_wire(full_layout(spec), WireLayout()),
+            smaller=[to_wire(layout, WireLayout()) for layout in smaller],
             lost_hosts=lost_hosts,
             unsound_hosts=job.unsound_hosts,
-            reason="lost" if lost_hosts else "",
+            reason=job.lost_why or "lost"
+            if lost_hosts
+            else "drained"
+            if job.cause == "drain"
+            else "",
             incident_id=job.incident_id,
             at_ms=self._clock.now_ms(),
         )
@@ -182,16 +235,41 @@ class BusOutside:
             remark=reply.outcome.detail,
         )
 
+    async def replaceable(self, job_id: str, hosts: Sequence[str]) -> tuple[str, ...]:
+        """Ask the inventory."""
+        reply = await send_command(
+            self._bus,
+            "host_inventory",
+            CanReplace(job_id=job_id, hosts=hosts),
+            CanReplaceReply,
+            timeout_s=SERVICE_S_MAX,
+        )
+        return tuple(reply.hosts)
+
+    async def placeable(self, job_id: str, layouts: Sequence[Layout]) -> bool:
+        """Ask the inventory."""
+        command = CanPlace(
+            job_id=job_id, layouts=[to_wire(layout, WireLayout()) for layout in layouts]
+        )
+        reply = await send_command(
+            self._bus, "host_inventory", command, CanPlaceReply, timeout_s=SERVICE_S_MAX
+        )
+        return reply.HasField("layout")
+
     async def plan(
         self, job: Job, holdings: Sequence[HostHoldings], from_step: int
     ) -> Planned | Rejected:
         """Ask the registry; idempotent per generation there."""
+        assert job.placement is not None
+        layout = job.placement.layout
         command = PlanRestore(
             job_id=job.job_id,
             generation=job.generation,
-            world_size=parse_spec_json(job.spec_json).layout.world_size,
+            world_size=layout.world_size,
+            layout=to_wire(layout, WireLayout()),
             holdings=holdings,
             from_step=from_step,
+            before_step=job.before_step,
             at_ms=self._clock.now_ms(),
         )
         reply = await send_command(
@@ -259,6 +337,39 @@ class BusOutside:
             timeout_s=SERVICE_S_MAX,
         )
         return tuple(sorted(reply.steps))
+
+    async def reschedule(self, job: Job) -> None:
+        """Ask the host; a refusal is for the log, because the job's state is looked at again."""
+        assert job.placement is not None
+        host_id = job.placement.hosts[0].host_id
+        schedule = to_wire(job.interval.schedule, WireSchedule())
+        command = SetSchedule(job_id=job.job_id, generation=job.generation, schedule=schedule)
+        subject = host_subject(host_id, "cmd.schedule")
+        reply = await request(self._bus, subject, command, CommandReply, timeout_s=ANSWER_S_MAX)
+        if not reply.outcome.accepted:
+            log.warning("host %s did not take a schedule: %s", host_id, reply.outcome.detail)
+
+    async def listen(
+        self, job_id: str, hosts: Sequence[str], hear: Callable[[Heard], Awaitable[None]]
+    ) -> None:
+        """Subscribe; what is missed while the bus is away is only a measurement."""
+
+        async def on_metrics(message: Message) -> None:
+            await hear(StepMetrics.FromString(message.data))
+
+        async def on_event(message: Message) -> None:
+            await hear(EventEnvelope.FromString(message.data).checkpoint_completed)
+
+        completed = f"everstep.v1.event.checkpoint_registry.{job_id}.checkpoint_completed"
+        subscriptions = [await self._bus.subscribe(completed, on_event)]
+        try:
+            for host_id in hosts:
+                subject = host_subject(host_id, "metrics")
+                subscriptions.append(await self._bus.subscribe(subject, on_metrics))
+            await asyncio.Event().wait()
+        finally:
+            for subscription in subscriptions:
+                await subscription.close()
 
 
 def _refusal(outcome: Outcome) -> Rejected:

@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from everstep.controller.commands import RecordFinished, RecoverJob
-from everstep.controller.state import TERMINAL, Job, Phase
+from everstep.controller.state import MOVES, TERMINAL, Job, Phase
+from everstep.core.elastic import larger_layouts
+from everstep.core.placement import Layout
 from everstep.core.spec import parse_spec_json
 from everstep.core.time import HOUR_MS
 
 NAMED_MAX: Final = 8  # ranks in a sentence; the incident has all of them
+# Synchronous steps take all ranks the same time, and what a stall costs differs between pipeline
+# stages only; all 2,048 hosts would be as many messages a step, beside recoveries in a hurry.
+MEASURED_HOSTS_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +63,39 @@ class Forget:
     hosts: tuple[str, ...]
 
 
-Action = Fence | Place | Plan | Start | Forget
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reschedule:
+    """Tell the ranks how often to snapshot, until they are seen to do it."""
+
+    generation: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """Listen to what the ranks tell of their steps, for as long as somebody wants to know."""
+
+    generation: int
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitSpares:
+    """Ask the inventory whether spares can take the seats of ``hosts`` yet."""
+
+    generation: int
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitRoom:
+    """Ask the inventory whether the job can have one of these larger layouts yet."""
+
+    generation: int
+    layouts: tuple[Layout, ...]
+
+
+Action = Fence | Place | Plan | Start | Forget | Reschedule | Measure | AwaitSpares | AwaitRoom
 
 
 def next_actions(job: Job) -> tuple[Action, ...]:
@@ -66,13 +103,16 @@ def next_actions(job: Job) -> tuple[Action, ...]:
     if job.phase in TERMINAL:
         if job.placement is None:
             return ()
-        return (Forget(generation=job.generation + 1, hosts=job.live_hosts),)
-    if job.phase in {Phase.ABSENT, Phase.RUNNING, Phase.PAUSED}:
+        hosts = (*job.live_hosts, *job.leftovers)
+        return (Forget(generation=job.generation + 1, hosts=hosts),)
+    if job.phase is Phase.RUNNING:
+        return (*_while_running(job), *_awaited(job))
+    if job.phase in {Phase.ABSENT, Phase.PAUSED}:
         return ()
     actions: list[Action] = []
     winding_down = job.cause in {"pause", "stop"}
     if not job.fenced:
-        graceful = winding_down and not _is_mute(job)
+        graceful = (winding_down or job.cause in MOVES) and not _is_mute(job)
         actions.append(
             Fence(generation=job.generation, hosts=job.hosts_to_fence, graceful=graceful)
         )
@@ -90,6 +130,53 @@ def next_actions(job: Job) -> tuple[Action, ...]:
         elif not job.started:
             actions.append(Start(generation=job.generation))
     return tuple(actions)
+
+
+def wanted_layouts(job: Job) -> tuple[Layout, ...]:
+    """Return the layouts that a job would rather have than its own, the most wanted first."""
+    if job.placement is None:
+        return ()
+    return larger_layouts(parse_spec_json(job.spec_json), job.placement.layout)
+
+
+def _awaited(job: Job) -> tuple[Action, ...]:
+    """Wait for better places than the job has."""
+    found: list[Action] = []
+    if job.draining:
+        found.append(AwaitSpares(generation=job.generation, hosts=job.draining))
+    layouts = wanted_layouts(job)
+    if layouts and not _is_mute(job):
+        found.append(AwaitRoom(generation=job.generation, layouts=layouts))
+    return tuple(found)
+
+
+def _while_running(job: Job) -> tuple[Action, ...]:
+    """Keep the checkpoint schedule; a mute script hears nothing and tells nothing."""
+    interval, hosts = job.interval, measured_hosts(job)
+    if not hosts or _is_mute(job) or not (interval.auto or interval.pending):
+        return ()
+    measure = Measure(generation=job.generation, hosts=hosts)
+    if not interval.pending:
+        return (measure,)
+    return (Reschedule(generation=job.generation, version=interval.schedule.version), measure)
+
+
+def measured_hosts(job: Job) -> tuple[str, ...]:
+    """Return the hosts whose steps are listened to: the first one, and more over the placement."""
+    if job.placement is None:
+        return ()
+    hosts = job.placement.host_ids
+    return hosts[:: -(-len(hosts) // MEASURED_HOSTS_MAX)]
+
+
+def ended(job: Job) -> str:
+    """Say that the job is over, and how to go on with it if it has not succeeded."""
+    if job.phase is Phase.SUCCEEDED:
+        return f"job {job.job_id!r} has succeeded; launch a new one"
+    return (
+        f"job {job.job_id!r} has {job.phase}: `everstep jobs restart {job.job_id}` goes on from "
+        "its newest checkpoint"
+    )
 
 
 def pause_refusal(job: Job) -> str:

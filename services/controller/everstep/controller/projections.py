@@ -1,4 +1,4 @@
-"""The read tables ``jobs`` and ``generations``, kept in the transaction that appends.
+"""The read tables, kept in the transaction that appends.
 
 The phase is not worked out here a second time: each event's effect on it comes from ``evolve``.
 """
@@ -9,7 +9,20 @@ import json
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, Text, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Executable,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -62,11 +75,32 @@ GENERATIONS: Final = Table(
     Column("running_at_ms", BigInteger),
     Column("unsound_hosts", JSONB),
     Column("remark", Text),
+    Column("layout", JSONB),
+)
+
+
+INTERVALS: Final = Table(
+    "intervals",
+    METADATA,
+    Column("job_id", Text, primary_key=True),
+    Column("version", BigInteger, primary_key=True),
+    Column("generation", BigInteger),
+    Column("memory_every_steps", BigInteger),
+    Column("object_every_steps", BigInteger),
+    Column("auto", Boolean),
+    Column("reason", Text),
+    Column("grounds", JSONB),
+    Column("waste_before", Double),
+    Column("waste_after", Double),
+    Column("decided_at_ms", BigInteger),
+    Column("in_force_generation", BigInteger),
+    Column("in_force_step", BigInteger),
+    Column("in_force_at_ms", BigInteger),
 )
 
 
 class JobsProjection:
-    """Keeps both tables."""
+    """Keeps the tables."""
 
     async def apply(self, transaction: AsyncConnection, event: StoredEvent) -> None:
         """Update the row of the job and of its generation."""
@@ -86,6 +120,9 @@ class JobsProjection:
                     submitted_at_ms=fact.at_ms,
                 )
             )
+            return
+        if isinstance(fact, e.IntervalChanged | e.IntervalInForce):
+            await transaction.execute(_interval(fact))
             return
         if isinstance(fact, e.GenerationBegun):
             await transaction.execute(insert(GENERATIONS).values(**_begun(fact)))
@@ -121,6 +158,32 @@ class JobsProjection:
         return phase_after(fact, cause=str(cause))
 
 
+def _interval(fact: e.IntervalChanged | e.IntervalInForce) -> Executable:
+    if isinstance(fact, e.IntervalChanged):
+        return insert(INTERVALS).values(
+            job_id=fact.job_id,
+            version=fact.schedule.version,
+            generation=fact.generation,
+            memory_every_steps=fact.schedule.memory_every_steps,
+            object_every_steps=fact.schedule.object_every_steps,
+            auto=fact.auto,
+            reason=fact.reason,
+            grounds=msgspec.to_builtins(fact.grounds),
+            waste_before=fact.waste_before,
+            waste_after=fact.waste_after,
+            decided_at_ms=fact.at_ms,
+        )
+    return (
+        update(INTERVALS)
+        .where(INTERVALS.c.job_id == fact.job_id, INTERVALS.c.version == fact.version)
+        .values(
+            in_force_generation=fact.generation,
+            in_force_step=fact.step,
+            in_force_at_ms=fact.at_ms,
+        )
+    )
+
+
 def _begun(fact: e.GenerationBegun) -> dict[str, Any]:
     return {
         "job_id": fact.job_id,
@@ -148,6 +211,7 @@ def _generation_changes(fact: e.Event) -> dict[str, Any]:
             changes = {
                 "placed_at_ms": fact.at_ms,
                 "replacements": list(fact.replacements),
+                "layout": msgspec.to_builtins(fact.placement.layout),
             } | ({"remark": fact.remark} if fact.remark else {})
         case e.HostsShort():
             changes = {"short_at_ms": fact.at_ms}
@@ -171,12 +235,22 @@ def _generation_changes(fact: e.Event) -> dict[str, Any]:
 def _job_changes(fact: e.Event) -> dict[str, Any]:
     match fact:
         case e.GenerationBegun():
-            return {"generation": fact.generation, "missing": 0, "detail": fact.remark}
+            # A job that had ended may be restarted.
+            open_again = {"ended_at_ms": None, "why": ""}
+            return {
+                "generation": fact.generation,
+                "missing": 0,
+                "detail": fact.remark,
+                **open_again,
+            }
         case e.PlacementDecided():
             detail = {"detail": fact.remark} if fact.remark else {}
             return {"placement": msgspec.to_builtins(fact.placement), "missing": 0, **detail}
         case e.HostsShort():
             return {"missing": fact.missing}
+        case e.DrainRequested():
+            hosts, why = ", ".join(fact.hosts), f": {fact.why}" if fact.why else ""
+            return {"detail": f"moves off {hosts} once spares are there{why}"}
         case e.RestoreDecided():
             return {"restore_step": fact.step}
         case e.JobRunning():

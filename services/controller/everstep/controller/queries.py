@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from everstep.controller.projections import GENERATIONS, JOBS
+from everstep.controller.projections import GENERATIONS, INTERVALS, JOBS
 
 _STAGES = ("fenced", "placed", "planned", "started", "running")
 
@@ -34,18 +35,28 @@ async def one_job(connection: AsyncConnection, job_id: str) -> dict[str, Any] | 
     rows = await connection.execute(
         select(GENERATIONS).where(GENERATIONS.c.job_id == job_id).order_by(GENERATIONS.c.generation)
     )
-    return {**_job(dict(row)), "recoveries": [_generation(dict(r)) for r in rows.mappings()]}
+    recoveries = [_generation(dict(r)) for r in rows.mappings()]
+    found = _job(dict(row))
+    since_ms = reduced_since(recoveries, found["world_size"])
+    return {**found, "reduced_since_ms": since_ms, "recoveries": recoveries}
+
+
+async def intervals(connection: AsyncConnection, job_id: str) -> list[dict[str, Any]]:
+    """Return every schedule that was decided for a job, oldest first."""
+    rows = await connection.execute(
+        select(INTERVALS).where(INTERVALS.c.job_id == job_id).order_by(INTERVALS.c.version)
+    )
+    return [dict(row) for row in rows.mappings()]
 
 
 def _job(row: dict[str, Any]) -> dict[str, Any]:
     layout = row["spec"].get("layout", {})
     sizes = {name: layout.get(name, 1) for name in ("pp", "dp_replicate", "dp_shard", "tp")}
-    world_size = 1
-    for size in sizes.values():
-        world_size *= size
+    world_size = prod(sizes.values())
     return {
         **{key: row[key] for key in ("job_id", "name", "phase", "generation", "step")},
         "world_size": world_size,
+        "ranks": _ranks((row["placement"] or {}).get("layout")),
         "layout": sizes,
         "steps": row["spec"]["steps"],
         "placement": row["placement"],
@@ -103,6 +114,23 @@ def _generation(row: dict[str, Any]) -> dict[str, Any]:
     )
     return {
         **{key: row[key] for key in kept},
+        "ranks": _ranks(row["layout"]),
         "sources": {key: row[key] for key in ("own_memory", "peer_memory", "object_store")},
         "stages_ms": stages,
     }
+
+
+def _ranks(layout: dict[str, int] | None) -> int:
+    """Return how many ranks a layout has; 0 for none yet."""
+    return prod(layout.values()) if layout else 0
+
+
+def reduced_since(recoveries: list[dict[str, Any]], world_size: int) -> int | None:
+    """Return since when a job has had fewer ranks than it should; None if it has all of them."""
+    since_ms = None
+    for recovery in recoveries:
+        if recovery["ranks"] >= world_size:
+            since_ms = None
+        elif recovery["ranks"] and since_ms is None:
+            since_ms = recovery["begun_at_ms"]
+    return since_ms

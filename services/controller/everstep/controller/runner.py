@@ -18,6 +18,8 @@ from typing import Any, Final
 
 from everstep.controller.codec import STREAM_PREFIX
 from everstep.controller.commands import (
+    BeginDrain,
+    BeginGrow,
     Command,
     RecordFenced,
     RecordLost,
@@ -29,9 +31,23 @@ from everstep.controller.commands import (
 )
 from everstep.controller.events import Event
 from everstep.controller.outside import Fenced, Outside, Planned
-from everstep.controller.policy import Action, Fence, Forget, Place, Plan, Start, next_actions
+from everstep.controller.policy import (
+    Action,
+    AwaitRoom,
+    AwaitSpares,
+    Fence,
+    Forget,
+    Measure,
+    Place,
+    Plan,
+    Reschedule,
+    Start,
+    next_actions,
+)
 from everstep.controller.starting import source_counts, sources_by_host
 from everstep.controller.state import TERMINAL, Job, Phase
+from everstep.controller.strays import Strays
+from everstep.controller.watching import Watch
 from everstep.core.decision import Rejected
 from everstep.core.errors import EverstepError
 from everstep.core.system import Clock
@@ -65,8 +81,9 @@ class Runner:
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         self._answers: dict[str, _Answers] = {}
-        self._strays: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._strays = Strays(outside, self.state)
         self._hosts_freed = asyncio.Event()
+        self.watch = Watch(outside, self.apply, clock)
 
     async def apply(self, command: Command, **consumed: Any) -> Any:
         """Handle a command and let the job's driver act on what follows."""
@@ -77,11 +94,16 @@ class Runner:
 
     def wake(self, job_id: str) -> None:
         """Look at the job again, now."""
-        if job_id not in self._drivers:
+        driver = self._drivers.get(job_id)
+        if driver is None or driver.done():
             self._wakes[job_id] = asyncio.Event()
             self._drivers[job_id] = asyncio.create_task(self._drive(job_id), name=f"job-{job_id}")
             self._drivers[job_id].add_done_callback(lambda task: self._ended(job_id, task))
         self._wakes[job_id].set()
+
+    async def state(self, job_id: str) -> Job:
+        """Return a job as it is stored; an absent one has no phase. Raises Unavailable."""
+        return await self._handler.state(STREAM_PREFIX + job_id)
 
     def wake_all(self) -> None:
         """Place waiting jobs again, now: hosts may have become free."""
@@ -104,46 +126,28 @@ class Runner:
         if step in steps:
             return ""
         known = ", ".join(str(s) for s in steps) or "none"
-        return f"job {job_id!r} has no complete checkpoint of step {step}; complete ones: {known}"
+        return (
+            f"job {job_id!r} has no checkpoint of step {step} that may be restored (`everstep "
+            f"checkpoints --job {job_id}` says what each one is worth); there are: {known}"
+        )
 
     def end_stray(self, job_id: str, host_id: str, generation: int) -> None:
-        """Begin to end ranks of ``generation`` that no fence has reached.
-
-        Not waited for: a host that falls silent takes seconds, and incidents come behind. Whatever
-        goes wrong, it is told again while the ranks run.
-        """
-        key = (job_id, host_id)
-        if key not in self._strays:
-            task = asyncio.create_task(self._end_stray(job_id, host_id, generation))
-            self._strays[key] = task
-            task.add_done_callback(lambda _: self._strays.pop(key, None))
-
-    async def _end_stray(self, job_id: str, host_id: str, generation: int) -> None:
-        try:
-            job = await self._handler.state(STREAM_PREFIX + job_id)
-            over = job.phase in TERMINAL
-            if over or generation < job.generation:
-                await self._outside.fence(
-                    job_id,
-                    job.generation + 1 if over else job.generation,
-                    (host_id,),
-                    graceful=False,
-                    forget=over,
-                )
-        except EverstepError as error:
-            log.warning("job %s: ranks on %s could not be ended: %s", job_id, host_id, error)
+        """Begin to end ranks of ``generation`` that no fence has reached."""
+        self._strays.end(job_id, host_id, generation)
 
     async def close(self) -> None:
         """Stop driving; what is unfinished is carried on by the next controller."""
-        drivers = [*self._drivers.values(), *self._strays.values()]
+        drivers = [*self._drivers.values(), *self._strays.tasks]
         for driver in drivers:
             driver.cancel()
         await asyncio.gather(*drivers, return_exceptions=True)
 
     def _ended(self, job_id: str, task: asyncio.Task[None]) -> None:
-        self._drivers.pop(job_id, None)
-        self._wakes.pop(job_id, None)
-        self._answers.pop(job_id, None)
+        if self._drivers.get(job_id) is task:
+            self._drivers.pop(job_id, None)
+            self._wakes.pop(job_id, None)
+            self._answers.pop(job_id, None)
+            self.watch.forget(job_id)
         if not task.cancelled() and task.exception() is not None:
             log.error("driver of job %s failed", job_id, exc_info=task.exception())
 
@@ -165,7 +169,10 @@ class Runner:
                         running[action] = asyncio.create_task(self._perform(job, action))
                 if job.phase in TERMINAL:
                     await asyncio.gather(*running.values())
-                    return
+                    if not wake.is_set():
+                        return
+                    running.clear()
+                    continue  # it may have been restarted meanwhile
                 waiter = asyncio.create_task(wake.wait())
                 done, _ = await asyncio.wait(
                     {waiter, *running.values()},
@@ -201,6 +208,14 @@ class Runner:
                 step = self._start(job)
             case Forget():
                 step = self._forget(job, action)
+            case Reschedule():
+                step = self._reschedule(job)
+            case Measure():
+                step = self.watch.measure(job, action)
+            case AwaitSpares():
+                step = self._await_spares(job, action)
+            case AwaitRoom():
+                step = self._await_room(job, action)
         try:
             command = await step
             if command is not None:
@@ -274,14 +289,15 @@ class Runner:
         first = job.placement.hosts[0].host_id
         # The first rank's host is asked once more in any case: after a long wait for hosts its
         # rendezvous port may be taken by now.
-        asked = tuple(h for h in job.placement.host_ids if h == first or h not in answers.fenced)
-        silent = await self._ask_hosts(job, asked)
+        hosts = (*job.placement.host_ids, *job.leftovers)
+        asked = tuple(h for h in hosts if h == first or h not in answers.fenced)
+        silent = set(await self._ask_hosts(job, asked)) - set(job.leftovers)
         if silent:
-            return self._lost(job, silent)
+            return self._lost(job, tuple(sorted(silent)))
         ports = {host.host_id: host.peer_port for host in job.placement.hosts}
-        holdings = [answers.fenced[host].holdings for host in job.placement.host_ids]
+        holdings = [answers.fenced[host].holdings for host in hosts if host in answers.fenced]
         for holding in holdings:
-            holding.peer_port = ports[holding.host_id]
+            holding.peer_port = ports.get(holding.host_id, holding.peer_port)
         plan = await self._outside.plan(job, holdings, action.from_step)
         at_ms = self._clock.now_ms()
         if isinstance(plan, Rejected):
@@ -328,6 +344,35 @@ class Runner:
         await self._outside.fence(
             job.job_id, action.generation, action.hosts, graceful=False, forget=True
         )
+
+    async def _reschedule(self, job: Job) -> None:
+        """Tell the first rank; told again in a while if it is not seen to follow."""
+        await self._outside.reschedule(job)
+        await asyncio.sleep(POLL_S)
+
+    async def _await_spares(self, job: Job, action: AwaitSpares) -> Command | None:
+        """Begin to move once spares are there; asked again when hosts are freed, or in a while."""
+        hosts = await self._outside.replaceable(job.job_id, action.hosts)
+        if hosts:
+            return BeginDrain(
+                job_id=job.job_id,
+                generation=job.generation,
+                hosts=hosts,
+                at_ms=self._clock.now_ms(),
+            )
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hosts_freed.wait(), POLL_S)
+        return None
+
+    async def _await_room(self, job: Job, action: AwaitRoom) -> Command | None:
+        """Begin to grow once there is room; asked again when hosts are freed, or in a while."""
+        if await self._outside.placeable(job.job_id, action.layouts):
+            return BeginGrow(
+                job_id=job.job_id, generation=job.generation, at_ms=self._clock.now_ms()
+            )
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hosts_freed.wait(), POLL_S)
+        return None
 
     def _lost(self, job: Job, hosts: tuple[str, ...]) -> RecordLost:
         return RecordLost(

@@ -6,14 +6,23 @@ All of both, to each of 2,048 hosts, would be hundreds of megabytes and half a m
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from everstep.controller.state import Job
-from everstep.core.placement import HostPlacement, Placement
+from everstep.core.corrections import NO_CORRECTIONS, BatchSpan, Corrections, RateSpan
+from everstep.core.elastic import batch_of, rate_of, spec_under
+from everstep.core.placement import HostPlacement, Layout, Placement
+from everstep.core.resharding import sources_needed
+from everstep.core.spec import JobSpec, parse_spec_json
+from everstep.wire.codec import from_wire, to_wire
 from everstep.wire.v1 import common_pb2
 from everstep.wire.v1.agents_pb2 import StartRanks
 from everstep.wire.v1.checkpoints_pb2 import RestoreSources
+
+NOBODY: Final[frozenset[int]] = frozenset()
+FOR_EVER: Final = 2**62  # beyond any run's steps, and an int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +42,7 @@ def sources_by_host(placement: Placement, sources: RestoreSources) -> dict[str, 
     }
     if not sources.holders and not sources.shards:
         return parts  # a start from the beginning
-    homes = {rank: host.host_id for host in placement.hosts for rank in host.ranks}
+    homes = _homes(placement, sources)
     for holder in sources.holders:
         own, replicas = _by_home(holder.own, homes), _by_home(holder.replicas, homes)
         for host_id in {**own, **replicas}:
@@ -46,8 +55,12 @@ def sources_by_host(placement: Placement, sources: RestoreSources) -> dict[str, 
                 replicas=replicas.get(host_id, ()),
             )
     for shard in sources.shards:
-        if shard.rank in homes:
-            parts[homes[shard.rank]].shards.append(shard)
+        for host_id in homes.get(shard.rank, ()):
+            parts[host_id].shards.append(shard)
+    if sources.HasField("old_layout"):
+        for part in parts.values():
+            part.old_layout.CopyFrom(sources.old_layout)
+            part.lost.extend(sources.lost)
     return parts
 
 
@@ -55,10 +68,13 @@ def source_counts(placement: Placement, sources: RestoreSources) -> SourceCounts
     """Count ranks by their preferred source.
 
     The registry plans without knowing the new placement; a rank's own snapshot that lies on
-    another host than the rank's new one is a peer's from there.
+    another host than the rank's new one is a peer's from there. A rank that is put together from
+    several old ones' is counted by the slowest kind among them.
     """
     if not sources.holders and not sources.shards:
         return SourceCounts(own_memory=0, peer_memory=0, object_store=0)
+    if sources.HasField("old_layout"):
+        return _counts_across(placement, sources)
     seats = {host.host_id: frozenset(host.ranks) for host in placement.hosts}
     ranks = frozenset().union(*seats.values())
     own: set[int] = set()
@@ -90,11 +106,19 @@ def start_commands(job: Job, sources: Mapping[str, RestoreSources]) -> dict[str,
         dp_shard=job.placement.layout.dp_shard,
         tp=job.placement.layout.tp,
     )
+    # What the ranks are told is the spec of what they are: their layout is that of the placement.
+    spec = parse_spec_json(job.spec_json)
+    told = spec_under(spec, job.placement.layout)
+    spec_json = job.spec_json if told is spec else told.model_dump_json()
+    changes = corrections_of(job)
+    corrections = to_wire(changes, common_pb2.Corrections()) if changes != NO_CORRECTIONS else None
+    version = job.interval.schedule.version
+    schedule = to_wire(job.interval.schedule, common_pb2.Schedule()) if version else None
     return {
         host.host_id: StartRanks(
             job_id=job.job_id,
             generation=job.generation,
-            spec_json=job.spec_json,
+            spec_json=spec_json,
             rendezvous_address=job.rendezvous_address,
             rendezvous_port=job.rendezvous_port,
             restore_step=job.restore_step,
@@ -105,17 +129,97 @@ def start_commands(job: Job, sources: Mapping[str, RestoreSources]) -> dict[str,
             host=seats[host.host_id],
             peer=seats.get(host.replica_host_id),
             replicas=kept.get(host.host_id, ()),
+            schedule=schedule,
+            corrections=corrections,
         )
         for index, host in enumerate(job.placement.hosts)
         if host.host_id in sources
     }
 
 
-def _by_home(ranks: Iterable[int], homes: Mapping[int, str]) -> dict[str, list[int]]:
+def corrections_of(job: Job) -> Corrections:
+    """Return what the job's course is changed by, to be told at every start.
+
+    The lower learning rate begins where the suspect states did: what is made again up to there was
+    sound, and comes out with the same bits.
+    """
+    if not job.rollbacks and len(job.groups) <= 1:  # it has always had as many
+        return Corrections(skipped=job.skipped)
+    spec = parse_spec_json(job.spec_json)
+    rules = spec.numerics
+    slower = rules.learning_rate_factor < 1 and rules.learning_rate_steps > 0
+    after_rollbacks = (
+        RateSpan(
+            after_step=step - 1,
+            until_step=step - 1 + rules.learning_rate_steps,
+            factor=rules.learning_rate_factor,
+        )
+        for step in (job.rollbacks if slower else ())
+    )
+    return Corrections(
+        skipped=job.skipped,
+        rates=(*after_rollbacks, *_scaled_rates(job, spec)),
+        batches=_batches(job, spec),
+    )
+
+
+def _batches(job: Job, spec: JobSpec) -> tuple[BatchSpan, ...]:
+    """Return the sizes of the batches by step; none if they have never been other than the spec's.
+
+    Groups that change and come back leave their span behind: later batches begin after it.
+    """
+    spans = [
+        BatchSpan(after_step=step, samples=batch_of(spec, groups)) for step, groups in job.groups
+    ]
+    return tuple(spans) if len({span.samples for span in spans}) > 1 else ()
+
+
+def _scaled_rates(job: Job, spec: JobSpec) -> Iterator[RateSpan]:
+    """Yield the spans in which fewer groups made smaller batches."""
+    ends = [*(step for step, _ in job.groups[1:]), FOR_EVER]
+    for (step, groups), until_step in zip(job.groups, ends, strict=True):
+        factor = rate_of(spec, groups)
+        if factor != 1.0:
+            yield RateSpan(after_step=step, until_step=until_step, factor=factor)
+
+
+def _homes(placement: Placement, sources: RestoreSources) -> dict[int, list[str]]:
+    """Return the hosts that need what is there of a rank, of the old layout if it has changed."""
+    homes: dict[int, list[str]] = {}
+    for host in placement.hosts:
+        for rank in sorted({old for new in host.ranks for old in _needed(placement, sources, new)}):
+            homes.setdefault(rank, []).append(host.host_id)
+    return homes
+
+
+def _needed(placement: Placement, sources: RestoreSources, rank: int) -> tuple[int, ...]:
+    if not sources.HasField("old_layout"):
+        return (rank,)
+    old = from_wire(sources.old_layout, Layout)
+    return sources_needed(old, placement.layout, rank, lost=frozenset(sources.lost))
+
+
+def _counts_across(placement: Placement, sources: RestoreSources) -> SourceCounts:
+    here: dict[str, frozenset[int]] = {}
+    for one in sources.holders:  # a host may be named once for each generation that wrote there
+        here[one.host_id] = here.get(one.host_id, NOBODY).union(one.own, one.replicas)
+    in_memory = frozenset().union(*here.values())
+    own = peer = 0
+    for host in placement.hosts:
+        mine = here.get(host.host_id, NOBODY)
+        for rank in host.ranks:
+            needed = frozenset(_needed(placement, sources, rank))
+            own += needed <= mine
+            peer += needed <= in_memory and not needed <= mine
+    stored = placement.layout.world_size - own - peer
+    return SourceCounts(own_memory=own, peer_memory=peer, object_store=stored)
+
+
+def _by_home(ranks: Iterable[int], homes: Mapping[int, Sequence[str]]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for rank in ranks:
-        if rank in homes:
-            found.setdefault(homes[rank], []).append(rank)
+        for host_id in homes.get(rank, ()):
+            found.setdefault(host_id, []).append(rank)
     return found
 
 

@@ -20,10 +20,13 @@ from typing import Final, assert_never
 
 from everstep.controller.events import (
     CheckpointRequested,
+    DrainRequested,
     Event,
     GenerationBegun,
     HostsFenced,
     HostsShort,
+    IntervalChanged,
+    IntervalInForce,
     JobFailed,
     JobPaused,
     JobRunning,
@@ -36,6 +39,9 @@ from everstep.controller.events import (
     RestoreDecided,
     StopRequested,
 )
+from everstep.controller.interval_state import Interval, interval_after
+from everstep.core.corrections import PositionRange
+from everstep.core.elastic import groups_of
 from everstep.core.placement import Placement
 from everstep.core.time import HOUR_MS
 
@@ -59,11 +65,18 @@ class Phase(StrEnum):
 TERMINAL: Final = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.STOPPED})
 COMING_UP: Final = frozenset({Phase.LAUNCHING, Phase.RECOVERING, Phase.WAITING_FOR_HOSTS})
 
+# Generations that begin although nothing is broken: they stop the run after a last common step.
+MOVES: Final = frozenset({"drain", "grow"})
+
+UNDECIDED: Final = Interval()
+
 _PHASE_OF_CAUSE: Final = {
     "launch": Phase.LAUNCHING,
     "recovery": Phase.RECOVERING,
     "restart": Phase.RECOVERING,
     "resume": Phase.RECOVERING,
+    "drain": Phase.RECOVERING,
+    "grow": Phase.RECOVERING,
     "pause": Phase.PAUSING,
     "stop": Phase.STOPPING,
 }
@@ -87,7 +100,14 @@ class Job:
     ``recoveries`` are those of the last hour that the restart budget counts, and
     ``forgiven_at_ms`` is when it last let some go, because the unsound hosts they were put down to
     have been given up. ``stepped`` says that the run has told of a step at least once, which
-    scripts without the SDK never do.
+    scripts without the SDK never do. ``interval`` is how often its ranks snapshot, and why.
+    Until it runs again only states from before ``before_step`` will do (0: any). ``skipped`` are
+    the batches that are left out, and ``rollbacks`` the first suspect steps that they belong to.
+    ``draining`` are hosts of the placement that the job is to move off. ``leftovers`` are hosts
+    that it left when its layout changed: until it has gone on from a step after ``leftovers_step``
+    (-1: not known yet), its state may lie in their memory only. With fewer data-parallel groups
+    than ``dp_min`` it was found not to fit its hosts, until a person starts it again. ``groups``
+    says how many of them made the steps after each of these steps: (step, groups), the newest last.
     """
 
     job_id: str = ""
@@ -97,6 +117,7 @@ class Job:
     cause: str = ""
     incident_id: str = ""
     lost_hosts: tuple[str, ...] = ()
+    lost_why: str = ""
     unsound_hosts: tuple[str, ...] = ()
     from_step: int = -1
     placement: Placement | None = None
@@ -112,6 +133,15 @@ class Job:
     stepped: bool = False
     recoveries: tuple[Recovery, ...] = ()
     forgiven_at_ms: int = 0
+    interval: Interval = UNDECIDED
+    before_step: int = 0
+    skipped: tuple[PositionRange, ...] = ()
+    rollbacks: tuple[int, ...] = ()
+    draining: tuple[str, ...] = ()
+    leftovers: tuple[str, ...] = ()
+    leftovers_step: int = -1
+    dp_min: int = 0
+    groups: tuple[tuple[int, int], ...] = ()
 
     @property
     def live_hosts(self) -> tuple[str, ...]:
@@ -152,8 +182,24 @@ def phase_after(event: Event, *, cause: str) -> Phase | None:
 
 def evolve(job: Job, event: Event) -> Job:
     """Apply a fact; never refuses one."""
+    if job.phase in TERMINAL and isinstance(event, GenerationBegun):
+        job = _reopened(job)
     phase = phase_after(event, cause=job.cause)
-    return _apply(job if phase is None else replace(job, phase=phase), event)
+    interval = interval_after(job.interval, event)
+    return _apply(replace(job, phase=phase or job.phase, interval=interval), event)
+
+
+def _reopened(job: Job) -> Job:
+    """Forget the hosts, which may serve others by now, and what was held against the job."""
+    return replace(
+        job,
+        placement=None,
+        lost_hosts=(),
+        unsound_hosts=(),
+        draining=(),
+        recoveries=(),
+        forgiven_at_ms=0,
+    )
 
 
 def _apply(job: Job, event: Event) -> Job:
@@ -165,14 +211,15 @@ def _apply(job: Job, event: Event) -> Job:
         case HostsFenced():
             return replace(job, fenced=True)
         case PlacementDecided():
-            kept = frozenset(event.placement.host_ids)
-            lost = tuple(host for host in job.lost_hosts if host not in kept)
-            return replace(job, placement=event.placement, placed=True, missing=0, lost_hosts=lost)
+            return _place(job, event.placement)
+        case DrainRequested():
+            return replace(job, draining=tuple(sorted({*job.draining, *event.hosts})))
         case HostsShort():
             return replace(job, missing=event.missing)
         case RestoreDecided():
             return replace(
-                job,
+                _without_spent_leftovers(job, event.step),
+                groups=_groups_after(job, event.step),
                 restore_step=event.step,
                 rendezvous_address=event.rendezvous_address,
                 rendezvous_port=event.rendezvous_port,
@@ -180,8 +227,9 @@ def _apply(job: Job, event: Event) -> Job:
         case RanksStarted():
             return replace(job, started=True)
         case JobRunning() | JobSucceeded():
-            return replace(job, step=event.step, stepped=job.stepped or event.step > 0)
-        case JobPaused() | JobFailed() | JobStopped():
+            stepped = job.stepped or event.step > 0
+            return replace(job, step=event.step, stepped=stepped, before_step=0)
+        case JobPaused() | JobFailed() | JobStopped() | IntervalChanged() | IntervalInForce():
             return job
         case PauseRequested() | StopRequested() | CheckpointRequested():
             return job
@@ -189,15 +237,53 @@ def _apply(job: Job, event: Event) -> Job:
             assert_never(event)
 
 
+def _place(job: Job, placement: Placement) -> Job:
+    """Take seats; who is not among them is neither lost to the job nor to be left any more."""
+    kept = frozenset(placement.host_ids)
+    leftovers, leftovers_step = job.leftovers, job.leftovers_step
+    if job.placement is not None and job.placement.layout != placement.layout:
+        leftovers, leftovers_step = (*leftovers, *job.live_hosts), -1
+    return replace(
+        job,
+        leftovers=tuple(sorted({*leftovers} - kept - {*job.lost_hosts})),
+        leftovers_step=leftovers_step,
+        placement=placement,
+        placed=True,
+        missing=0,
+        lost_hosts=tuple(host for host in job.lost_hosts if host not in kept),
+        draining=tuple(host for host in job.draining if host in kept),
+    )
+
+
+def _groups_after(job: Job, step: int) -> tuple[tuple[int, int], ...]:
+    """Note from which step on another number of groups makes the steps; what is undone goes."""
+    if job.placement is None:
+        return job.groups
+    since = max(step, 0)
+    now = groups_of(job.placement.layout)
+    kept = tuple(one for one in job.groups if one[0] < since)
+    return kept if kept and kept[-1][1] == now else (*kept, (since, now))
+
+
+def _without_spent_leftovers(job: Job, step: int) -> Job:
+    """Let go of hosts that were left before the job had made the step that it now goes on from."""
+    if not job.leftovers or job.leftovers_step < 0:
+        return replace(job, leftovers_step=step)
+    return replace(job, leftovers=()) if step > job.leftovers_step else job
+
+
 def _begin(job: Job, event: GenerationBegun) -> Job:
     """Enter a generation. Losses of generations that never came up stay lost.
 
     A host that was lost in generation g while g + 1 was still being placed is in the old placement,
-    so it has to be carried along until a placement without it is decided.
+    so it has to be carried along until a placement without it is decided. Whatever begins one, the
+    job had better be off the hosts that it is to move off anyway.
     """
-    carried, unsound = set(event.lost_hosts), set(event.unsound_hosts)
+    carried, unsound = set(event.lost_hosts), {*event.unsound_hosts, *job.draining}
+    lost_why = event.lost_why
     if job.placement is not None and not job.placed:
         carried |= set(job.lost_hosts) & set(job.placement.host_ids)
+        lost_why = lost_why or job.lost_why  # whoever came to it: a person will look at all
         unsound |= set(job.unsound_hosts) & set(job.placement.host_ids)
     recoveries, forgiven_at_ms = job.recoveries, job.forgiven_at_ms
     if event.cause == "recovery":
@@ -215,6 +301,7 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
         cause=event.cause,
         incident_id=event.incident_id,
         lost_hosts=tuple(sorted(carried)),
+        lost_why=lost_why,
         unsound_hosts=tuple(sorted(unsound - carried)),
         from_step=event.from_step,
         hosts_to_fence=tuple(host for host in old_hosts if host not in carried),
@@ -223,6 +310,10 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
         restore_step=None,
         started=False,
         missing=0,
+        before_step=event.before_step,
+        skipped=(*job.skipped, *event.skipped),
+        rollbacks=(*job.rollbacks, event.before_step) if event.skipped else job.rollbacks,
+        dp_min=event.dp_min if event.cause == "restart" else max(job.dp_min, event.dp_min),
         recoveries=recoveries,
         forgiven_at_ms=forgiven_at_ms,
     )

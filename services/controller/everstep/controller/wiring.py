@@ -10,6 +10,7 @@ from google.protobuf.message import Message as ProtoMessage
 from everstep.controller.codec import AGGREGATE, CODEC
 from everstep.controller.commands import (
     Command,
+    DrainHosts,
     LaunchJob,
     PauseJob,
     RecordFinished,
@@ -18,11 +19,13 @@ from everstep.controller.commands import (
     RestartJob,
     ResumeJob,
     SaveCheckpoint,
+    SetInterval,
     StopJob,
     Verdict,
 )
 from everstep.controller.outside import Outside
 from everstep.controller.runner import Runner
+from everstep.core.corrections import PositionRange
 from everstep.core.ports import Consumed
 from everstep.service.commands import command_name
 from everstep.service.shell import Shell
@@ -40,13 +43,19 @@ COMMANDS: Final[dict[type[ProtoMessage], type[Any]]] = {
     jobs_pb2.PauseJob: PauseJob,
     jobs_pb2.ResumeJob: ResumeJob,
     jobs_pb2.SaveCheckpoint: SaveCheckpoint,
+    jobs_pb2.SetInterval: SetInterval,
+    jobs_pb2.DrainHosts: DrainHosts,
 }
-FREES_HOSTS: Final = frozenset({"host_joined", "host_uncordoned", "job_released"})
+FREES_HOSTS: Final = frozenset({"host_joined", "host_probed", "host_uncordoned", "job_released"})
 VERDICTS: Final = {
     incidents_pb2.RESTART: Verdict.RESTART,
     incidents_pb2.REPLACE: Verdict.REPLACE,
     incidents_pb2.REPLACE_IF_SPARE: Verdict.REPLACE_IF_SPARE,
     incidents_pb2.FAIL: Verdict.FAIL,
+    incidents_pb2.NOTE: Verdict.NOTE,
+    incidents_pb2.ROLL_BACK: Verdict.ROLL_BACK,
+    incidents_pb2.HOLD: Verdict.HOLD,
+    incidents_pb2.DRAIN: Verdict.DRAIN,
 }
 
 
@@ -116,6 +125,10 @@ def monitor_command(envelope: EventEnvelope) -> Command | None:
                 reason=opened.reason,
                 detail=opened.detail or opened.reason,
                 at_ms=envelope.recorded_at_ms,
+                before_step=opened.suspect_from_step,
+                skipped=tuple(
+                    PositionRange(first=one.first, end=one.end) for one in opened.skipped
+                ),
             )
         case "generation_progressed":
             progressed = envelope.generation_progressed

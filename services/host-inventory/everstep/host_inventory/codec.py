@@ -7,7 +7,7 @@ from typing import Final, cast
 from everstep.core.decision import Rejected
 from everstep.eventstore.codec import EventCodec
 from everstep.host_inventory import commands, decider, events, state
-from everstep.host_inventory.policy import place
+from everstep.host_inventory.policy import place, reduced
 from everstep.host_inventory.seats import HostsShort, kept, relaxed
 from everstep.service.handler import Aggregate, Handled
 from everstep.wire.codec import from_wire, to_wire
@@ -22,6 +22,10 @@ EVENTS: Final[EventCodec[events.Event]] = EventCodec(
         "host_left.v1": events.HostLeft,
         "host_cordoned.v1": events.HostCordoned,
         "host_uncordoned.v1": events.HostUncordoned,
+        "host_returning.v1": events.HostReturning,
+        "host_probed.v1": events.HostProbed,
+        "maintenance_planned.v1": events.MaintenancePlanned,
+        "maintenance_ended.v1": events.MaintenanceEnded,
         "host_errors_counted.v1": events.HostErrorsCounted,
         "job_placed.v1": events.JobPlaced,
         "job_released.v1": events.JobReleased,
@@ -45,6 +49,7 @@ COMMANDS: Final[dict[type, type]] = {
     hosts_pb2.LeaveHost: commands.LeaveHost,
     hosts_pb2.CordonHost: commands.CordonHost,
     hosts_pb2.UncordonHost: commands.UncordonHost,
+    hosts_pb2.MaintainHost: commands.MaintainHost,
     hosts_pb2.CountErrors: commands.CountErrors,
     hosts_pb2.PlaceJob: commands.PlaceJob,
     hosts_pb2.ReleaseJob: commands.ReleaseJob,
@@ -55,6 +60,7 @@ RequestMessage = (
     | hosts_pb2.LeaveHost
     | hosts_pb2.CordonHost
     | hosts_pb2.UncordonHost
+    | hosts_pb2.MaintainHost
     | hosts_pb2.CountErrors
     | hosts_pb2.PlaceJob
     | hosts_pb2.ReleaseJob
@@ -87,6 +93,7 @@ def place_job_reply(command: commands.PlaceJob, done: Done) -> hosts_pb2.PlaceJo
         remarks = (
             kept(command.unsound_hosts, job.placement),
             relaxed(job.placement, done.state.hosts),
+            reduced(command.layout, job.placement.layout),
         )
         reply = hosts_pb2.PlaceJobReply(
             outcome=outcome(None, detail="; ".join(filter(None, remarks))),
@@ -94,7 +101,7 @@ def place_job_reply(command: commands.PlaceJob, done: Done) -> hosts_pb2.PlaceJo
         )
         to_wire(job.placement, reply.placement)
         return reply
-    answer = place(command.job_id, command.layout, done.state)
+    answer = place(command.job_id, command.layouts[-1], done.state)
     assert isinstance(answer, HostsShort), f"{command.job_id} was not placed although {answer}"
     return hosts_pb2.PlaceJobReply(
         outcome=outcome(None, detail=answer.detail), hosts_short=answer.missing

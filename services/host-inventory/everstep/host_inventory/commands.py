@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from everstep.core.placement import Layout
+from everstep.core.probes import ProbeReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class JoinHost:
     peer_port: int
     agent_epoch: str
     at_ms: int
+    probes: bool = False
     heard_ms: int = 0
 
 
@@ -56,9 +58,44 @@ class CordonHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncordonHost:
-    """Give the host work again."""
+    """Give the host work again: when it has passed its probes, or ``now``.
+
+    Ends a hold-out and a maintenance, because a person has looked.
+    """
 
     host_id: str
+    at_ms: int
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintainHost:
+    """Free the host without losing a step and keep it free until a person says otherwise.
+
+    ``until_ms``: it comes back by itself from then on; 0: only by a person's word.
+    """
+
+    host_id: str
+    reason: str
+    until_ms: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnHost:
+    """Let a host that was held out try to come back, if it is time; not on the wire."""
+
+    host_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordProbes:
+    """What a host's probes said to an agent of this epoch; not on the wire."""
+
+    host_id: str
+    agent_epoch: str
+    report: ProbeReport
     at_ms: int
 
 
@@ -77,7 +114,8 @@ class PlaceJob:
     """Give the job's ranks hosts for ``generation``; once for each (job_id, generation).
 
     ``lost_hosts`` are cordoned whatever follows; ``unsound_hosts`` only as far as spares take their
-    seats, because a host that works badly is better than a job that waits.
+    seats, because a host that works badly is better than a job that waits. When hosts are short for
+    ``layout``, the first of the ``smaller`` ones that fits will do.
     """
 
     job_id: str
@@ -88,6 +126,12 @@ class PlaceJob:
     incident_id: str
     at_ms: int
     unsound_hosts: tuple[str, ...] = ()
+    smaller: tuple[Layout, ...] = ()
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """Every layout that will do, the most wanted first."""
+        return (self.layout, *self.smaller)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +149,9 @@ Command = (
     | LeaveHost
     | CordonHost
     | UncordonHost
+    | MaintainHost
+    | ReturnHost
+    | RecordProbes
     | CountErrors
     | PlaceJob
     | ReleaseJob

@@ -12,6 +12,8 @@ from typing import Final, assert_never
 
 from everstep.core.decision import Accepted, Rejected
 from everstep.core.ids import is_valid_id
+from everstep.host_inventory import returning
+from everstep.host_inventory.care import CARE, Care, cordoned
 from everstep.host_inventory.commands import (
     Command,
     CordonHost,
@@ -19,8 +21,11 @@ from everstep.host_inventory.commands import (
     JoinHost,
     JoinHosts,
     LeaveHost,
+    MaintainHost,
     PlaceJob,
+    RecordProbes,
     ReleaseJob,
+    ReturnHost,
     UncordonHost,
 )
 from everstep.host_inventory.events import (
@@ -29,11 +34,11 @@ from everstep.host_inventory.events import (
     HostErrorsCounted,
     HostJoined,
     HostLeft,
-    HostUncordoned,
     JobPlaced,
     JobReleased,
 )
 from everstep.host_inventory.policy import Answer, new_hosts, place, why_bad_layout
+from everstep.host_inventory.returning import Decision, unknown_host
 from everstep.host_inventory.seats import HostsShort, NeverFits, Placed
 from everstep.host_inventory.state import Fleet, Host, Job, evolve
 
@@ -41,11 +46,16 @@ from everstep.host_inventory.state import Fleet, Host, Job, evolve
 # within this time lives, and a second machine that claims its id is a mistake in the settings.
 HEARD_RECENTLY_MS: Final = 5_000
 
-Decision = Accepted[Event] | Rejected
+DRAINED: Final = "drained"  # a job moved off it while it still worked
 
 
-def decide(command: Command, fleet: Fleet) -> Decision:
+def decide(command: Command, fleet: Fleet, care: Care = CARE) -> Decision:
     """Decide on the fleet as it is.
+
+    Args:
+        command: what is asked.
+        fleet: as it is.
+        care: how hosts that failed are held out and come back.
 
     Returns:
         The events that follow, none if it is so already; or ``Rejected`` with a stable code.
@@ -58,15 +68,15 @@ def decide(command: Command, fleet: Fleet) -> Decision:
         case LeaveHost():
             return _leave(command, fleet)
         case CordonHost():
-            return _cordon(command, fleet)
-        case UncordonHost():
-            return _uncordon(command, fleet)
+            return _cordon(command, fleet, care)
+        case UncordonHost() | MaintainHost() | ReturnHost() | RecordProbes():
+            return returning.decide(command, fleet, care)
         case CountErrors():
             return _count(command, fleet)
         case PlaceJob():
-            return _place(command, fleet)
+            return _place(command, fleet, care)
         case ReleaseJob():
-            return _release(command, fleet)
+            return _release(command, fleet, care)
         case _:
             assert_never(command)
 
@@ -90,6 +100,7 @@ def _join(command: JoinHost, fleet: Fleet) -> Decision:
         peer_port=command.peer_port,
         agent_epoch=command.agent_epoch,
         at_ms=command.at_ms,
+        probes=command.probes,
     )
     if host is None:
         return Accepted((joined,))
@@ -129,7 +140,7 @@ def _twin(command: JoinHost, host: Host) -> Rejected | None:
 
 
 def _same_facts(host: Host, command: JoinHost) -> bool:
-    names = ("pod", "power", "chips", "address", "peer_port", "agent_epoch")
+    names = ("pod", "power", "chips", "address", "peer_port", "agent_epoch", "probes")
     return all(getattr(host, name) == getattr(command, name) for name in names)
 
 
@@ -146,38 +157,28 @@ def _leave(command: LeaveHost, fleet: Fleet) -> Decision:
     return Accepted((HostLeft(host_id=host.host_id, at_ms=command.at_ms),))
 
 
-def _cordon(command: CordonHost, fleet: Fleet) -> Decision:
+def _cordon(command: CordonHost, fleet: Fleet, care: Care) -> Decision:
     host = fleet.hosts.get(command.host_id)
     if host is None:
-        return _unknown_host(command.host_id)
+        return unknown_host(command.host_id)
+    out = host.cordon is not None and host.awaits is None
     known_incident = bool(command.incident_id) and command.incident_id in host.incidents
-    if host.cordon is not None or known_incident or command.at_ms < host.uncordoned_ms:
+    if out or known_incident or command.at_ms < host.uncordoned_ms:
         return Accepted()
-    return Accepted(
-        (
-            HostCordoned(
-                host_id=host.host_id,
-                reason=command.reason or "unspecified",
-                incident_id=command.incident_id,
-                at_ms=command.at_ms,
-            ),
-        )
+    cordon = cordoned(
+        host,
+        reason=command.reason or "unspecified",
+        incident_id=command.incident_id,
+        at_ms=command.at_ms,
+        care=care,
     )
-
-
-def _uncordon(command: UncordonHost, fleet: Fleet) -> Decision:
-    host = fleet.hosts.get(command.host_id)
-    if host is None:
-        return _unknown_host(command.host_id)
-    if host.cordon is None:
-        return Accepted()
-    return Accepted((HostUncordoned(host_id=host.host_id, at_ms=command.at_ms),))
+    return Accepted((cordon,))
 
 
 def _count(command: CountErrors, fleet: Fleet) -> Decision:
     host = fleet.hosts.get(command.host_id)
     if host is None:
-        return _unknown_host(command.host_id)
+        return unknown_host(command.host_id)
     if command.count < 1 or not command.kind:
         return Rejected(
             "bad_count", f"{command.count} errors of kind {command.kind!r}: expected 1 or more"
@@ -197,7 +198,7 @@ def _count(command: CountErrors, fleet: Fleet) -> Decision:
     )
 
 
-def _release(command: ReleaseJob, fleet: Fleet) -> Decision:
+def _release(command: ReleaseJob, fleet: Fleet, care: Care) -> Decision:
     if not is_valid_id(command.job_id):
         return Rejected("bad_job_id", f"{command.job_id!r} is no id: letters, digits, _ and -")
     job = fleet.jobs.get(command.job_id)
@@ -206,25 +207,21 @@ def _release(command: ReleaseJob, fleet: Fleet) -> Decision:
     over = (job is None or not job.held) and command.generation <= known
     if newer_runs or over:
         return Accepted()
-    return Accepted(
-        (
-            JobReleased(
-                job_id=command.job_id,
-                generation=max(command.generation, known),
-                at_ms=command.at_ms,
-            ),
-        )
+    released = JobReleased(
+        job_id=command.job_id, generation=max(command.generation, known), at_ms=command.at_ms
     )
+    wanted = returning.freed(command.job_id, (), command.at_ms, fleet, care)
+    return Accepted((*wanted, released))
 
 
-def _place(command: PlaceJob, fleet: Fleet) -> Decision:
+def _place(command: PlaceJob, fleet: Fleet, care: Care) -> Decision:
     job = fleet.jobs.get(command.job_id)
     refused = _why_not_placed(command, fleet, job)
     if refused is not None:
         return refused
     if job is not None and job.generation == command.generation:
         return Accepted()
-    cordons, answer = _best_placement(command, fleet)
+    cordons, answer = _best_placement(command, fleet, care)
     match answer:
         case NeverFits():
             return Rejected("does_not_fit", answer.detail)
@@ -238,22 +235,35 @@ def _place(command: PlaceJob, fleet: Fleet) -> Decision:
                 replacements=new_hosts(job, answer.placement),
                 at_ms=command.at_ms,
             )
-            return Accepted((*cordons, placed))
+            fleet = reduce(evolve, cordons, fleet)
+            staying = answer.placement.host_ids
+            wanted = returning.freed(command.job_id, staying, command.at_ms, fleet, care)
+            return Accepted((*cordons, *wanted, placed))
         case _:
             assert_never(answer)
 
 
-def _best_placement(command: PlaceJob, fleet: Fleet) -> tuple[tuple[HostCordoned, ...], Answer]:
-    """Place without the lost hosts and without as many of the unsound ones as spares allow."""
-    lost = _cordons(command, command.lost_hosts, command.reason or "lost", fleet)
+def _best_placement(
+    command: PlaceJob, fleet: Fleet, care: Care
+) -> tuple[tuple[HostCordoned, ...], Answer]:
+    """Place without the lost hosts and without as many of the unsound ones as spares allow.
+
+    A job stays on unsound hosts rather than shrink.
+    """
+    lost = _cordons(command, command.lost_hosts, command.reason or "lost", fleet, care)
     fleet = reduce(evolve, lost, fleet)
     unsound = sorted(set(command.unsound_hosts) - set(command.lost_hosts))
-    for count in range(len(unsound), 0, -1):
-        swapped = _cordons(command, unsound[:count], "unsound", fleet)
-        answer = place(command.job_id, command.layout, reduce(evolve, swapped, fleet))
+    why = DRAINED if command.reason == DRAINED else "unsound"
+    for layout in command.layouts:
+        for count in range(len(unsound), 0, -1):
+            swapped = _cordons(command, unsound[:count], why, fleet, care)
+            answer = place(command.job_id, layout, reduce(evolve, swapped, fleet))
+            if isinstance(answer, Placed):
+                return (*lost, *swapped), answer
+        answer = place(command.job_id, layout, fleet)
         if isinstance(answer, Placed):
-            return (*lost, *swapped), answer
-    return lost, place(command.job_id, command.layout, fleet)
+            return lost, answer
+    return lost, answer  # of the smallest one: what is missing for that
 
 
 def _why_not_placed(command: PlaceJob, fleet: Fleet, job: Job | None) -> Rejected | None:
@@ -261,7 +271,7 @@ def _why_not_placed(command: PlaceJob, fleet: Fleet, job: Job | None) -> Rejecte
         return Rejected("bad_job_id", f"{command.job_id!r} is no id: letters, digits, _ and -")
     if command.generation < 1:
         return Rejected("bad_generation", f"generation {command.generation}: they start at 1")
-    bad_layout = why_bad_layout(command.layout)
+    bad_layout = next(filter(None, map(why_bad_layout, command.layouts)), "")
     if bad_layout:
         return Rejected("bad_layout", bad_layout)
     if job is not None and (
@@ -273,15 +283,8 @@ def _why_not_placed(command: PlaceJob, fleet: Fleet, job: Job | None) -> Rejecte
             f"job {job.job_id} is at generation {job.generation}"
             f"{'' if job.held else ', which is over'}; {command.generation} was asked for",
         )
-    if job is not None and job.held and job.placement is not None:
-        if job.placement.layout != command.layout:
-            return Rejected(
-                "layout_changed",
-                f"job {job.job_id} runs as {job.placement.layout} and {command.layout} was asked "
-                "for: release the job first",
-            )
-        if job.generation == command.generation:
-            return None
+    if job is not None and job.placement is not None and job.generation == command.generation:
+        return None
     return _why_not_lost(command, fleet)
 
 
@@ -289,7 +292,7 @@ def _why_not_lost(command: PlaceJob, fleet: Fleet) -> Rejected | None:
     for host_id in sorted({*command.lost_hosts, *command.unsound_hosts}):
         host = fleet.hosts.get(host_id)
         if host is None:
-            return _unknown_host(host_id)
+            return unknown_host(host_id)
         if host.job_id not in ("", command.job_id):
             return Rejected(
                 "host_of_other_job",
@@ -300,15 +303,16 @@ def _why_not_lost(command: PlaceJob, fleet: Fleet) -> Rejected | None:
 
 
 def _cordons(
-    command: PlaceJob, hosts: Sequence[str], reason: str, fleet: Fleet
+    command: PlaceJob, hosts: Sequence[str], reason: str, fleet: Fleet, care: Care
 ) -> tuple[HostCordoned, ...]:
     """Cordon each host once a generation: who was uncordoned since may serve again."""
     return tuple(
-        HostCordoned(
-            host_id=host_id,
+        cordoned(
+            fleet.hosts[host_id],
             reason=reason,
             incident_id=command.incident_id,
             at_ms=command.at_ms,
+            care=care,
             job_id=command.job_id,
             generation=command.generation,
         )
@@ -316,7 +320,3 @@ def _cordons(
         if fleet.hosts[host_id].cordon is None
         and fleet.hosts[host_id].lost_by != (command.job_id, command.generation)
     )
-
-
-def _unknown_host(host_id: str) -> Rejected:
-    return Rejected("unknown_host", f"no host {host_id!r} has ever joined")

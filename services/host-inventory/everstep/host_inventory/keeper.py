@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from everstep.core.decision import Rejected
+from everstep.core.placement import Layout
 from everstep.core.ports import Consumed
 from everstep.host_inventory.codec import STREAM, Done
 from everstep.host_inventory.commands import (
@@ -20,12 +21,23 @@ from everstep.host_inventory.commands import (
 from everstep.host_inventory.decider import decide
 from everstep.host_inventory.events import Event, HostCordoned, JobPlaced, JobReleased
 from everstep.host_inventory.heartbeats import Heartbeats
+from everstep.host_inventory.policy import placeable, replaceable
 from everstep.host_inventory.state import Fleet, HostState
 from everstep.service.grouping import Grouped
 from everstep.service.handler import Handler
+from everstep.wire.codec import from_wire, to_wire
+from everstep.wire.v1.common_pb2 import Layout as WireLayout
 from everstep.wire.v1.common_pb2 import Outcome
 from everstep.wire.v1.envelope_pb2 import EventEnvelope
-from everstep.wire.v1.hosts_pb2 import ListHosts, ListHostsReply
+from everstep.wire.v1.hosts_pb2 import (
+    CanPlace,
+    CanPlaceReply,
+    CanReplace,
+    CanReplaceReply,
+    HostAddress,
+    ListHosts,
+    ListHostsReply,
+)
 
 MAY_WORK: Final = frozenset({HostState.ACTIVE, HostState.SPARE})
 ENDINGS: Final = frozenset({"job_succeeded", "job_failed", "job_stopped"})
@@ -49,11 +61,35 @@ class FleetKeeper:
             return await self._join(self._with_silence(command))
         return await self._handle(command, consumed)
 
+    async def fleet(self) -> Fleet:
+        """Return the fleet as it is stored."""
+        return await self._handler.state(STREAM)
+
     async def list_hosts(self, _: ListHosts) -> ListHostsReply:
-        """Name the hosts that may work."""
+        """Name the hosts that may work, and where they are reached."""
         fleet = await self._handler.state(STREAM)
         hosts = [h for h, host in sorted(fleet.hosts.items()) if host.state in MAY_WORK]
-        return ListHostsReply(outcome=Outcome(accepted=True), hosts=hosts)
+        addresses = [
+            HostAddress(
+                host_id=h, address=fleet.hosts[h].address, peer_port=fleet.hosts[h].peer_port
+            )
+            for h in hosts
+        ]
+        return ListHostsReply(outcome=Outcome(accepted=True), hosts=hosts, addresses=addresses)
+
+    async def can_replace(self, asked: CanReplace) -> CanReplaceReply:
+        """Name the hosts of a job whose seats spares could take now."""
+        fleet = await self._handler.state(STREAM)
+        hosts = replaceable(asked.job_id, asked.hosts, fleet)
+        return CanReplaceReply(outcome=Outcome(accepted=True), hosts=hosts)
+
+    async def can_place(self, asked: CanPlace) -> CanPlaceReply:
+        """Name the first layout that a job could be placed under now."""
+        fleet = await self._handler.state(STREAM)
+        layouts = [from_wire(layout, Layout) for layout in asked.layouts]
+        found = placeable(asked.job_id, layouts, fleet)
+        wire = None if found is None else to_wire(found, WireLayout())
+        return CanPlaceReply(outcome=Outcome(accepted=True), layout=wire)
 
     async def on_monitor_event(self, envelope: EventEnvelope, consumed: Consumed) -> None:
         """Cordon the hosts of an incident that concerns no job; a job's are its placement's."""

@@ -14,15 +14,17 @@ order, the least likely to be lost together first:
 4. a pod: one switch, one rack, one maintenance window: the most common joint loss.
 
 Sorted by pods, largest first, host i and host i + n/2 are in different pods wherever that is
-possible at all; partners are then exchanged between pairs to mend the rest. Rejected: an optimal
-matching (blossom), cubic in hosts for a difference that no failure record shows.
+possible at all; partners are then exchanged between pairs to mend the rest. With few hosts, where
+one bad pair weighs most, all pairings are compared instead, so none is better. Rejected: an optimal
+matching for any number (blossom), cubic in hosts for a difference that no failure record shows.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 # Base 3, because the penalties of two pairs are compared at once: 2 x (1 + 3 + 9) < 27.
@@ -36,6 +38,9 @@ POD: Final = 27
 NEAR_EXCHANGES: Final = 32
 SPREAD_EXCHANGES: Final = 32
 PASSES_MAX: Final = 4
+# All pairings of so many hosts are compared: 105 of 7 or 8, about a millisecond. Of 16 hosts there
+# are two million.
+COMPARED_HOSTS_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +74,15 @@ def pair(seats: Sequence[Seat]) -> dict[str, str]:
     for _ in range(PASSES_MAX):
         if not _exchange(left, right, floor):
             break
-    peers = {}
-    for a, b in zip(left, right, strict=True):
-        peers[a.host_id], peers[b.host_id] = b.host_id, a.host_id
+    groups: list[_Group] = list(zip(left, right, strict=True))
     if odd is not None:
-        _, i = min((_ring(a, b, odd), i) for i, (a, b) in enumerate(zip(left, right, strict=True)))
-        a, b = left[i], right[i]
-        peers |= {a.host_id: b.host_id, b.host_id: odd.host_id, odd.host_id: a.host_id}
-    return peers
+        # What the ring costs more than the pair that it takes in.
+        added = [(_cost((a, b, odd)) - _cost((a, b)), i) for i, (a, b) in enumerate(groups)]
+        _, i = min(added)
+        groups[i] = (*groups[i], odd)
+    if len(seats) <= COMPARED_HOSTS_MAX:
+        groups = min((groups, *_all_groups(ordered + ([odd] if odd else []))), key=_sum)
+    return {a.host_id: b.host_id for group in groups for a, b in _around(group)}
 
 
 def penalty(a: Seat, b: Seat) -> int:
@@ -123,5 +129,33 @@ def _shared_by_all(seats: Sequence[Seat]) -> int:
     )
 
 
-def _ring(a: Seat, b: Seat, odd: Seat) -> int:
-    return penalty(a, b) + penalty(b, odd) + penalty(odd, a)
+_Group = tuple[Seat, ...]  # a pair, or the ring of three
+
+
+def _around(group: _Group) -> Iterator[tuple[Seat, Seat]]:
+    """Yield each host with the one that keeps its copies."""
+    yield from zip(group, (*group[1:], group[0]), strict=True)
+
+
+def _cost(group: _Group) -> int:
+    """Return what all hosts of a group share with those that keep their copies."""
+    return sum(penalty(a, b) for a, b in _around(group))
+
+
+def _sum(groups: Sequence[_Group]) -> int:
+    return sum(_cost(group) for group in groups)
+
+
+def _all_groups(seats: Sequence[Seat]) -> Iterator[list[_Group]]:
+    """Yield every way to pair the hosts, an odd number with one ring of three."""
+    if not seats:
+        yield []
+        return
+    if len(seats) % 2:
+        firsts: Iterator[_Group] = combinations(seats, 3)
+    else:
+        firsts = ((seats[0], other) for other in seats[1:])
+    for first in firsts:
+        rest = [seat for seat in seats if seat not in first]
+        for groups in _all_groups(rest):
+            yield [first, *groups]

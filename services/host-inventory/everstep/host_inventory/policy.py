@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from everstep.core.placement import Layout, Placement
@@ -25,6 +26,7 @@ from everstep.host_inventory.seats import (
     data_parallel,
     host_placement,
 )
+from everstep.host_inventory.settling import settle
 from everstep.host_inventory.state import Fleet, Host, HostState, Job
 
 Answer = Placed | HostsShort | NeverFits
@@ -47,19 +49,64 @@ def place(job_id: str, layout: Layout, fleet: Fleet) -> Answer:
 
     A job that was placed before keeps the seats of hosts that still serve it (and its old seats on
     hosts that are free); every other seat goes to one spare. A job that is new, or whose old seats
-    cannot be filled after it had been released, is placed from scratch.
+    cannot be filled after it had been released, is placed from scratch; so is one whose layout
+    changes, on its own hosts as far as they go, because they hold its state.
     """
     job = fleet.jobs.get(job_id)
-    seated = job is not None and job.placement is not None and job.placement.layout == layout
-    if job is not None and job.placement is not None and seated:
+    held = job is not None and job.held and job.placement is not None
+    if job is not None and job.placement is not None and job.placement.layout == layout:
         answer = reseat(job, job.placement, fleet)
-        if job.held or isinstance(answer, Placed):
+        if held or isinstance(answer, Placed):
             return answer
-    never = _why_never(layout, fleet)
+    never = "" if held else _why_never(layout, fleet)
     if never:
         return NeverFits(detail=never)
     free = [host for _, host in sorted(fleet.hosts.items()) if host.state is HostState.SPARE]
-    return _launch(layout, free)
+    if not held:
+        return _launch(layout, free)
+    mine = [
+        host
+        for _, host in sorted(fleet.hosts.items())
+        if host.job_id == job_id and host.state is HostState.ACTIVE
+    ]
+    old = job.placement if job is not None else None
+    answer = _launch(layout, mine, old)
+    return answer if isinstance(answer, Placed) else _launch(layout, [*mine, *free], old)
+
+
+def replaceable(job_id: str, hosts: Sequence[str], fleet: Fleet) -> tuple[str, ...]:
+    """Return as many of ``hosts`` as spares could take the seats of now, the first ones first."""
+    job = fleet.jobs.get(job_id)
+    if job is None or not job.held or job.placement is None:
+        return ()
+    mine = sorted(set(hosts) & set(job.placement.host_ids))
+    for count in range(len(mine), 0, -1):
+        gone = frozenset(mine[:count])
+        others = {name: host for name, host in fleet.hosts.items() if name not in gone}
+        answer = reseat(job, job.placement, replace(fleet, hosts=others))
+        if isinstance(answer, Placed):
+            return tuple(mine[:count])
+    return ()
+
+
+def placeable(job_id: str, layouts: Sequence[Layout], fleet: Fleet) -> Layout | None:
+    """Return the first of the layouts that a job could have now; None if none, or if it is over."""
+    job = fleet.jobs.get(job_id)
+    if job is None or not job.held:
+        return None
+    fits = (layout for layout in layouts if isinstance(place(job_id, layout, fleet), Placed))
+    return next(fits, None)
+
+
+def reduced(wanted: Layout, got: Layout) -> str:
+    """Say by how much a placement is smaller than the layout that was wanted; "" for not at all."""
+    if got == wanted:
+        return ""
+    sizes = [f"{name} {getattr(got, name)}" for name in ("pp", "dp_replicate", "dp_shard", "tp")]
+    return (
+        f"hosts are short: {got.world_size} of {wanted.world_size} ranks, as {', '.join(sizes)}, "
+        "until there are more"
+    )
 
 
 def new_hosts(job: Job | None, placement: Placement) -> tuple[str, ...]:
@@ -88,7 +135,10 @@ def _why_never(layout: Layout, fleet: Fleet) -> str:
     return ""
 
 
-def _launch(layout: Layout, free: Sequence[Host]) -> Placed | HostsShort:
+def _launch(
+    layout: Layout, free: Sequence[Host], old: Placement | None = None
+) -> Placed | HostsShort:
+    """Place ranks on free hosts, each near its state if they had another placement before."""
     needed = layout.world_size // layout.tp
     capacities = [host.chips // layout.tp for host in free]
     if sum(capacities) < needed:
@@ -105,6 +155,8 @@ def _launch(layout: Layout, free: Sequence[Host]) -> Placed | HostsShort:
     for pod, cells in _share_out(layout, pods).items():
         seats += _seat(cells, pods[pod], layout.tp)
     seats.sort(key=lambda seat: seat[1])
+    if old is not None:
+        seats = settle(seats, old, layout)
     peers = pair([_pairing_seat(host, ranks, layout) for host, ranks in seats])
     hosts = tuple(host_placement(host, ranks, peers[host.host_id]) for host, ranks in seats)
     return Placed(placement=Placement(layout=layout, hosts=hosts))

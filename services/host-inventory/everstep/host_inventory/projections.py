@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -14,10 +15,13 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    and_,
     bindparam,
+    case,
     cast,
     delete,
     func,
+    not_,
     select,
     text,
     update,
@@ -27,10 +31,25 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from everstep.core.ports import StoredEvent
+from everstep.core.probes import ProbeReport
+from everstep.eventstore.database import transaction
+from everstep.eventstore.postgres import PostgresStore
 from everstep.host_inventory import events as e
+from everstep.host_inventory import repairs
 from everstep.host_inventory.codec import EVENTS
 
 METADATA: Final = MetaData()
+OfOneHost = (
+    e.HostLeft
+    | e.HostCordoned
+    | e.HostUncordoned
+    | e.HostErrorsCounted
+    | e.HostReturning
+    | e.HostProbed
+    | e.MaintenancePlanned
+    | e.MaintenanceEnded
+)
+_NO_MAINTENANCE: Final[dict[str, Any]] = {"maintenance": "", "maintenance_until_ms": None}
 
 HOST_FACTS: Final = Table(
     "host_facts",
@@ -49,6 +68,15 @@ HOST_FACTS: Final = Table(
     Column("cordon_reason", Text),
     Column("cordon_incident_id", Text),
     Column("cordoned_at_ms", BigInteger),
+    Column("probes", Boolean),
+    Column("awaits", Text),
+    Column("fault", Text),
+    Column("relapses", Integer),
+    Column("held_until_ms", BigInteger),
+    Column("returns", Boolean),
+    Column("maintenance", Text),
+    Column("maintenance_until_ms", BigInteger),
+    Column("last_probe", JSONB),
     Column("error_counts", JSONB),
     Column("state", Text),
 )
@@ -98,6 +126,10 @@ _HOSTS: Final = (
 class FleetProjection:
     """Implements ``core.ports.Projection`` on an SQLAlchemy connection."""
 
+    def __init__(self, *, repairs_wanted: bool = False) -> None:
+        """``repairs_wanted``: somebody is to be told of cordoned hosts."""
+        self._repairs_wanted = repairs_wanted
+
     async def apply(self, transaction: Any, event: StoredEvent) -> None:
         """Bring the tables to where the event leads."""
         connection: AsyncConnection = transaction
@@ -111,16 +143,14 @@ class FleetProjection:
                 await _free(connection, decided.job_id, ())
                 gone = PLACEMENTS.c.job_id == decided.job_id
                 await connection.execute(delete(PLACEMENTS).where(gone))
-            case e.HostLeft() | e.HostCordoned() | e.HostUncordoned() | e.HostErrorsCounted():
+            case _:
                 row = update(HOST_FACTS).where(HOST_FACTS.c.id == decided.host_id)
                 await connection.execute(row.values(**_changes(decided)))
-            case _:
-                assert_never(decided)
+                if isinstance(decided, e.HostCordoned) and self._repairs_wanted:
+                    await repairs.note(connection, event, decided)
 
 
-def _changes(
-    event: e.HostLeft | e.HostCordoned | e.HostUncordoned | e.HostErrorsCounted,
-) -> dict[str, Any]:
+def _changes(event: OfOneHost) -> dict[str, Any]:
     match event:
         case e.HostLeft():
             return {"present": False}
@@ -130,6 +160,12 @@ def _changes(
                 "cordon_reason": event.reason,
                 "cordon_incident_id": event.incident_id,
                 "cordoned_at_ms": event.at_ms,
+                "awaits": "",
+                "fault": event.fault,
+                "relapses": event.relapses,
+                "held_until_ms": event.at_ms + event.held_ms if event.held_ms else None,
+                "returns": event.returns,
+                **_NO_MAINTENANCE,
             }
         case e.HostUncordoned():
             return {
@@ -137,7 +173,23 @@ def _changes(
                 "cordon_reason": "",
                 "cordon_incident_id": "",
                 "cordoned_at_ms": None,
+                "awaits": "",
+                "fault": "",
+                "held_until_ms": None,
+                "returns": False,
+                **_NO_MAINTENANCE,
             }
+        case e.HostReturning():
+            return {"awaits": event.depth}
+        case e.HostProbed():
+            probed: dict[str, Any] = {"last_probe": msgspec.to_builtins(event.report)}
+            # A cordoned host that passed is uncordoned in the same breath.
+            return probed | ({"awaits": ""} if event.passed else {})
+        case e.MaintenancePlanned():
+            until_ms = event.until_ms or None
+            return {"maintenance": event.reason, "maintenance_until_ms": until_ms}
+        case e.MaintenanceEnded():
+            return _NO_MAINTENANCE
         case e.HostErrorsCounted():
             counts = HOST_FACTS.c.error_counts
             before = func.coalesce(cast(counts[event.kind].astext, Integer), 0)
@@ -158,8 +210,15 @@ async def _joined(connection: AsyncConnection, event: e.HostJoined) -> None:
         "joined_at_ms": event.at_ms,
         "present": True,
     }
-    row = upsert(HOST_FACTS).values(id=event.host_id, **facts)
-    await connection.execute(row.on_conflict_do_update(index_elements=["id"], set_=facts))
+    unproven = "quick" if event.probes else ""
+    facts["probes"] = event.probes
+    row = upsert(HOST_FACTS).values(id=event.host_id, awaits=unproven, **facts)
+    # As in ``state``: a new agent on a host that is neither cordoned nor at work is to be probed.
+    came_up = HOST_FACTS.c.agent_epoch != event.agent_epoch
+    idle = and_(not_(HOST_FACTS.c.cordoned), HOST_FACTS.c.job_id == "")
+    awaits = case((and_(came_up, idle), unproven), else_=HOST_FACTS.c.awaits)
+    changed = {**facts, "awaits": awaits}
+    await connection.execute(row.on_conflict_do_update(index_elements=["id"], set_=changed))
 
 
 async def _placed(connection: AsyncConnection, event: e.JobPlaced) -> None:
@@ -208,6 +267,17 @@ async def save_heartbeats(connection: AsyncConnection, heard_ms: dict[str, int])
     ids = sorted(heard_ms)
     values = {"ids": ids, "times": [heard_ms[host_id] for host_id in ids]}
     await connection.execute(_SAVE_HEARTBEATS, values)
+
+
+def reports_into(store: PostgresStore) -> Callable[[str, ProbeReport], Awaitable[None]]:
+    """Return what notes a report that decided nothing: a measurement, for people."""
+
+    async def save(host_id: str, report: ProbeReport) -> None:
+        row = update(HOST_FACTS).where(HOST_FACTS.c.id == host_id)
+        async with transaction(store.engine) as connection:
+            await connection.execute(row.values(last_probe=msgspec.to_builtins(report)))
+
+    return save
 
 
 def _host(row: dict[str, Any]) -> dict[str, Any]:

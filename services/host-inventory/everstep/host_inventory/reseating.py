@@ -60,6 +60,7 @@ def _serves(job_id: str, seat: HostPlacement, fleet: Fleet) -> bool:
         host is not None
         and host.present
         and host.cordon is None
+        and host.awaits is None
         and host.job_id in ("", job_id)
         and host.chips >= len(seat.ranks)
     )

@@ -12,20 +12,26 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 from everstep.core.placement import Placement
+from everstep.core.probes import Depth
 from everstep.host_inventory.events import (
     Event,
     HostCordoned,
     HostErrorsCounted,
     HostJoined,
     HostLeft,
+    HostProbed,
+    HostReturning,
     HostUncordoned,
     JobPlaced,
     JobReleased,
+    MaintenanceEnded,
+    MaintenancePlanned,
 )
 
 # Chosen: a redelivered incident is minutes old at most; a host with more incidents than this
 # between two redeliveries is out for good.
 INCIDENTS_REMEMBERED_MAX: Final = 16
+DOUBTS_KEPT_MAX: Final = 4  # more than it takes to cordon a host
 
 
 class HostState(StrEnum):
@@ -33,6 +39,7 @@ class HostState(StrEnum):
 
     ACTIVE = "active"
     SPARE = "spare"
+    PROBING = "probing"  # gets no work until its probes have passed
     CORDONED = "cordoned"
     LEFT = "left"
 
@@ -48,11 +55,25 @@ class ErrorCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cordon:
-    """Why a host gets no work."""
+    """Why a host gets no work, and how it comes back; see ``HostCordoned``."""
 
     reason: str
     incident_id: str
     at_ms: int
+    job_id: str = ""  # whose placement lost it
+    fault: str = ""
+    held_ms: int = 0
+    returns: bool = False
+    maintenance: bool = False
+    rejoined: bool = False  # its agent is another one since
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintenance:
+    """What a person wants a host for, and until when; 0: until told."""
+
+    reason: str
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +95,20 @@ class Host:
     lost_by: tuple[str, int] = ("", 0)  # the newest (job_id, generation) that found it lost
     incidents: tuple[str, ...] = ()  # those that cordoned it, newest last
     errors: tuple[ErrorCount, ...] = ()  # sorted by kind
+    probes: bool = False  # its agent can be asked to
+    awaits: Depth | None = None  # what it has to pass before it may work
+    relapses: int = 0
+    doubts: tuple[str, ...] = ()  # partners to which its link failed lately, newest last
+    examined: str = ""  # the newest examination that decided something
+    maintenance: Maintenance | None = None
 
     @property
     def state(self) -> HostState:
         """Return the one word for it."""
         if not self.present:
             return HostState.LEFT
+        if self.awaits is not None:
+            return HostState.PROBING
         if self.cordon is not None:
             return HostState.CORDONED
         return HostState.ACTIVE if self.job_id else HostState.SPARE
@@ -113,37 +142,92 @@ def evolve(fleet: Fleet, event: Event) -> Fleet:
             return _placed(fleet, event)
         case JobReleased():
             return _released(fleet, event)
-        case HostLeft() | HostCordoned() | HostUncordoned() | HostErrorsCounted():
+        case (
+            HostLeft()
+            | HostCordoned()
+            | HostUncordoned()
+            | HostErrorsCounted()
+            | HostReturning()
+            | HostProbed()
+            | MaintenancePlanned()
+            | MaintenanceEnded()
+        ):
             host = fleet.hosts.get(event.host_id)
             return fleet if host is None else _with_host(fleet, _changed(host, event))
         case _:
             assert_never(event)
 
 
-def _changed(
-    host: Host, event: HostLeft | HostCordoned | HostUncordoned | HostErrorsCounted
-) -> Host:
+_OfOneHost = (
+    HostLeft
+    | HostCordoned
+    | HostUncordoned
+    | HostErrorsCounted
+    | HostReturning
+    | HostProbed
+    | MaintenancePlanned
+    | MaintenanceEnded
+)
+
+
+def _changed(host: Host, event: _OfOneHost) -> Host:
     match event:
         case HostLeft():
             return replace(host, present=False)
         case HostUncordoned():
-            return replace(host, cordon=None, uncordoned_ms=event.at_ms)
+            return replace(
+                host, cordon=None, uncordoned_ms=event.at_ms, awaits=None, maintenance=None
+            )
         case HostErrorsCounted():
             return replace(host, errors=_counted(host.errors, event))
+        case HostReturning():
+            return replace(host, awaits=event.depth)
+        case HostProbed():
+            return _probed(host, event)
+        case MaintenancePlanned():
+            wish = Maintenance(reason=event.reason, until_ms=event.until_ms)
+            return replace(host, maintenance=wish)
+        case MaintenanceEnded():
+            return replace(host, maintenance=None)
         case HostCordoned():
-            incidents = host.incidents
-            if event.incident_id:
-                incidents = (*incidents, event.incident_id)[-INCIDENTS_REMEMBERED_MAX:]
-            return replace(
-                host,
-                cordon=Cordon(
-                    reason=event.reason, incident_id=event.incident_id, at_ms=event.at_ms
-                ),
-                incidents=incidents,
-                lost_by=(event.job_id, event.generation) if event.job_id else host.lost_by,
-            )
+            return _cordoned(host, event)
         case _:
             assert_never(event)
+
+
+def _cordoned(host: Host, event: HostCordoned) -> Host:
+    incidents = host.incidents
+    if event.incident_id:
+        incidents = (*incidents, event.incident_id)[-INCIDENTS_REMEMBERED_MAX:]
+    cordon = Cordon(
+        reason=event.reason,
+        incident_id=event.incident_id,
+        at_ms=event.at_ms,
+        job_id=event.job_id,
+        fault=event.fault,
+        held_ms=event.held_ms,
+        returns=event.returns,
+        maintenance=event.maintenance,
+    )
+    return replace(
+        host,
+        cordon=cordon,
+        incidents=incidents,
+        lost_by=(event.job_id, event.generation) if event.job_id else host.lost_by,
+        relapses=event.relapses,
+        awaits=None,
+        doubts=(),
+        maintenance=None,
+    )
+
+
+def _probed(host: Host, event: HostProbed) -> Host:
+    examined = event.report.examination_id
+    if event.passed:
+        awaits = None if host.cordon is None else host.awaits  # HostUncordoned comes with it
+        return replace(host, awaits=awaits, doubts=(), examined=examined)
+    partners = (one.where for one in event.report.failed(pair=True))
+    return replace(host, doubts=(*host.doubts, *partners)[-DOUBTS_KEPT_MAX:], examined=examined)
 
 
 def _joined(known: Host | None, event: HostJoined) -> Host:
@@ -156,12 +240,25 @@ def _joined(known: Host | None, event: HostJoined) -> Host:
         peer_port=event.peer_port,
         agent_epoch=event.agent_epoch,
         joined_ms=event.at_ms,
+        probes=event.probes,
     )
+    unproven = Depth.QUICK if event.probes else None
     if known is None:
-        return fresh
+        return replace(fresh, awaits=unproven)
+    cordon, came_up = known.cordon, event.agent_epoch != known.agent_epoch
+    awaits = known.awaits
+    if came_up and cordon is not None:
+        cordon = replace(cordon, rejoined=True)
+    elif came_up and not known.job_id:
+        awaits = unproven
     return replace(
         fresh,
-        cordon=known.cordon,
+        cordon=cordon,
+        awaits=awaits,
+        relapses=known.relapses,
+        doubts=known.doubts,
+        examined=known.examined,
+        maintenance=known.maintenance,
         uncordoned_ms=known.uncordoned_ms,
         job_id=known.job_id,
         lost_by=known.lost_by,

@@ -11,6 +11,7 @@ from everstep.core.system import Clock
 from everstep.eventstore.postgres import PostgresStore
 from everstep.monitor import queries
 from everstep.monitor.ledger import Cause
+from everstep.monitor.looking import told
 from everstep.monitor.watcher import Watcher
 
 
@@ -54,6 +55,14 @@ def routes(store: PostgresStore, watcher: Watcher, clock: Clock) -> APIRouter:
         """List copies of the job's state that could not be used, and why."""
         async with store.reading() as connection:
             return {"refused_sources": await queries.refused_sources(connection, job_id)}
+
+    @router.get("/jobs/{job_id}/stacks")
+    async def stacks(job_id: str) -> dict[str, Any]:
+        """Look at what every rank does right now: ranks in the same place are one group."""
+        watch = watcher.watched(job_id)
+        if watch is None or not watch.placed:
+            raise NotFoundError(f"job {job_id!r} does not run: `everstep jobs` lists those that do")
+        return told(await watcher.look(watch), watch)
 
     @router.get("/sight")
     async def sight() -> dict[str, Any]:

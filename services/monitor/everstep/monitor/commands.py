@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from everstep.monitor.events import Action, ExitClass, Mark, WatchedHost
+from everstep.core.corrections import PositionRange
+from everstep.core.placement import Layout
+from everstep.monitor.events import (
+    NO_CORRUPTION_RULES,
+    NO_LAYOUT,
+    NO_RULES,
+    Action,
+    CorruptionRules,
+    ExitClass,
+    Mark,
+    NumericsRules,
+    WatchedHost,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +30,12 @@ class MarkJob:
     hosts: tuple[WatchedHost, ...] = ()
     step: int = 0
     at_ms: int = 0
+    numerics: NumericsRules = NO_RULES
+    layout: Layout = NO_LAYOUT
+    collective_timeout_ms: int = 0
+    slow_hosts: str = "off"
+    steps: int = 0
+    corruption: CorruptionRules = NO_CORRUPTION_RULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +105,19 @@ class OpenIncident:
     detail: str = ""
     failed_at_ms: int = 0
     detected_at_ms: int = 0
+    suspect_from_step: int = 0
+    skipped: tuple[PositionRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleNote:
+    """What was noted of a kind is over; it has cost ``lost_ms``."""
+
+    job_id: str
+    kind: str
+    lost_ms: int
+    lost_steps: int
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,5 +135,6 @@ Command = (
     | ObserveProgress
     | ObserveStray
     | OpenIncident
+    | SettleNote
     | CloseHostIncident
 )

@@ -1,8 +1,9 @@
 """Decides what an observation or a verdict changes in a job's watch.
 
-At most one incident a generation: whatever else fails in it is an echo, or is found by the recovery
-itself. Observations of another generation than the current one change nothing, but for ranks that
-finish while their job is being paused: a run that is through is through.
+At most one incident a generation that ends it: whatever else fails in it is an echo, or is found by
+the recovery itself. What is only noted, or waits for spares, stands beside it. Observations of
+another generation than the current one change nothing, but for ranks that finish while their job is
+being paused or moved: a run that is through is through.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ from everstep.monitor.commands import (
     ObserveRefusal,
     ObserveStray,
     OpenIncident,
+    SettleNote,
 )
+from everstep.monitor.doubts import Doubt, named
 from everstep.monitor.events import (
+    SILENT_CORRUPTION,
+    Action,
     Event,
     ExitClass,
     GenerationProgressed,
@@ -36,7 +41,8 @@ from everstep.monitor.events import (
     SourceRefused,
     StrayFound,
 )
-from everstep.monitor.state import Watch, evolve, source_of
+from everstep.monitor.repeats import Hang, action_for
+from everstep.monitor.state import BESIDE, MOVES, OpenIncidentRef, Watch, evolve, source_of
 
 Decision = Accepted[Event] | Rejected
 NOTHING: Accepted[Event] = Accepted()
@@ -58,6 +64,8 @@ def decide(command: Command, watch: Watch) -> Decision:
             return _stray(command, watch)
         case OpenIncident():
             return _open(command, watch)
+        case SettleNote():
+            return _settle(command, watch)
         case CloseHostIncident():
             return Accepted(tuple(_recovered(watch, command.at_ms)))
         case _:
@@ -65,9 +73,10 @@ def decide(command: Command, watch: Watch) -> Decision:
 
 
 def _mark(command: MarkJob, watch: Watch) -> Decision:
-    if watch.over or command.generation < watch.generation:
+    newer = command.mark is Mark.BEGUN and command.generation > watch.generation
+    if command.generation < watch.generation or (watch.over and not newer):
         return NOTHING
-    if command.mark is Mark.BEGUN and command.generation == watch.generation:
+    if command.mark is Mark.BEGUN and not newer:
         return NOTHING
     marked = JobMarked(
         job_id=command.job_id,
@@ -77,6 +86,12 @@ def _mark(command: MarkJob, watch: Watch) -> Decision:
         hosts=command.hosts,
         step=command.step,
         at_ms=command.at_ms,
+        numerics=command.numerics,
+        layout=command.layout,
+        collective_timeout_ms=command.collective_timeout_ms,
+        slow_hosts=command.slow_hosts,
+        steps=command.steps,
+        corruption=command.corruption,
     )
     if command.mark is not Mark.ENDED:
         return Accepted((marked,))
@@ -102,7 +117,8 @@ def _exit(command: ObserveExit, watch: Watch) -> Decision:
     leaving = command.generation == watch.leaving_generation
     ends = after.leaving if leaving else after.ended
     finished = [e for e in ends.values() if e.exit_class is ExitClass.FINISHED]
-    if not (watch.placed or leaving) or len(finished) < watch.world_size:
+    ranks = watch.leaving_count if leaving else watch.world_size
+    if not (watch.placed or leaving) or len(finished) < ranks:
         return Accepted((ended,))
     done = RunFinished(
         job_id=command.job_id,
@@ -178,8 +194,10 @@ def _progress(command: ObserveProgress, watch: Watch) -> Decision:
 
 
 def _stray(command: ObserveStray, watch: Watch) -> Decision:
-    """Ranks of what is over are to be ended; a pause or a stop ends its own."""
-    old = command.generation < watch.generation and watch.cause not in {"pause", "stop"}
+    """Ranks of what is over are to be ended; a pause, a stop or a move ends its own."""
+    ending = watch.cause in {"pause", "stop"}
+    ending |= watch.cause in MOVES and watch.restore_step is None
+    old = command.generation < watch.generation and not ending
     if not watch.job_id or not (watch.over or old):
         return NOTHING
     found = StrayFound(
@@ -196,10 +214,11 @@ def _open(command: OpenIncident, watch: Watch) -> Decision:
     if command.job_id:
         if _stale(command.generation, watch):
             return NOTHING
-        if command.generation in (watch.judged_generation, watch.finished_generation):
+        if _needless(command, watch):
             return NOTHING
     elif watch.open_incidents:
         return NOTHING
+    command = _hung_again(_met_again(_held(command, watch), watch), watch)
     opened = IncidentOpened(
         incident_id=command.incident_id,
         job_id=command.job_id,
@@ -213,8 +232,81 @@ def _open(command: OpenIncident, watch: Watch) -> Decision:
         detail=command.detail,
         failed_at_ms=command.failed_at_ms,
         detected_at_ms=command.detected_at_ms,
+        suspect_from_step=command.suspect_from_step,
+        skipped=command.skipped,
     )
     return Accepted((opened,))
+
+
+def _needless(command: OpenIncident, watch: Watch) -> bool:
+    """Whether an incident says nothing new of its generation."""
+    if command.generation == watch.finished_generation:
+        return True
+    if command.action not in BESIDE:
+        return command.generation == watch.judged_generation
+    return any(
+        ref.action is command.action
+        and ref.kind == command.kind
+        and set(command.hosts) <= set(ref.hosts)
+        for ref in watch.open_incidents
+    )
+
+
+def _held(command: OpenIncident, watch: Watch) -> OpenIncident:
+    """Hold a run that would go back for the same trouble once more: other batches do not help."""
+    if command.action is not Action.ROLL_BACK:
+        return command
+    reach = watch.numerics.repeat_steps
+    again = [step for step in watch.rollbacks if command.suspect_from_step - step <= reach]
+    if not again:
+        return command
+    reason = (
+        f"{command.reason}. The run went back before step {again[-1]} already, within "
+        f"{reach} steps (numerics.repeat_steps): it is held for a person to look"
+    )
+    return replace(command, action=Action.HOLD, reason=reason)
+
+
+def _met_again(command: OpenIncident, watch: Watch) -> OpenIncident:
+    """Name who was twice among those of which one was wrong, if nobody could be named yet."""
+    if command.kind != SILENT_CORRUPTION or command.action is not Action.RESTART:
+        return command
+    doubt = Doubt(hosts=command.hosts, at_ms=command.detected_at_ms)
+    host_id = named(watch.doubts, doubt, watch.corruption.suspicion_half_life_ms)
+    if not host_id:
+        return command
+    reason = (
+        f"{command.reason}. But {host_id} was among the suspects before, and so soon it is not by "
+        "chance: it is taken to be the one"
+    )
+    return replace(command, action=Action.REPLACE, hosts=(host_id,), reason=reason)
+
+
+def _hung_again(command: OpenIncident, watch: Watch) -> OpenIncident:
+    """Move, or give up, ranks that hang where they hung before."""
+    hang = Hang(kind=command.kind, step=command.step, ranks=command.ranks, hosts=command.hosts)
+    action, why = action_for(hang, command.action, watch.hangs)
+    return replace(command, action=action, reason=f"{command.reason}. {why}") if why else command
+
+
+def _settle(command: SettleNote, watch: Watch) -> Decision:
+    refs = [
+        ref
+        for ref in watch.open_incidents
+        if ref.action is Action.NOTE and ref.kind == command.kind
+    ]
+    return Accepted(
+        tuple(
+            IncidentRecovered(
+                incident_id=ref.incident_id,
+                job_id=watch.job_id,
+                recovered_at_ms=command.at_ms,
+                lost_ms=command.lost_ms,
+                lost_steps=command.lost_steps,
+            )
+            for ref in refs
+        )
+    )
 
 
 def _stale(generation: int, watch: Watch) -> bool:
@@ -244,8 +336,16 @@ def _recovered(watch: Watch, at_ms: int) -> list[Event]:
             incident_id=ref.incident_id,
             job_id=watch.job_id,
             recovered_at_ms=at_ms,
-            lost_ms=max(0, at_ms - ref.failed_at_ms),
+            lost_ms=_lost_ms(ref, watch, at_ms),
             lost_steps=ref.lost_steps or 0,
         )
         for ref in watch.open_incidents
     ]
+
+
+def _lost_ms(ref: OpenIncidentRef, watch: Watch, at_ms: int) -> int:
+    """Return what an incident has cost: a note nothing more, a drain the move alone."""
+    if ref.ends_its_generation:
+        return max(0, at_ms - ref.failed_at_ms)
+    moved = ref.action is Action.DRAIN and ref.generation < watch.generation
+    return max(0, at_ms - watch.begun_at_ms) if moved else 0

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
+from everstep.core.corrections import PositionRange
+from everstep.core.placement import Layout
 from everstep.core.record import Record
 
 
@@ -19,6 +22,10 @@ class Action(StrEnum):
     REPLACE = "REPLACE"  # the hosts are lost
     FAIL = "FAIL"
     REPLACE_IF_SPARE = "REPLACE_IF_SPARE"  # the hosts work, but not soundly
+    NOTE = "NOTE"  # nothing: the run goes on
+    ROLL_BACK = "ROLL_BACK"  # before the suspect states, without the batches that led to them
+    HOLD = "HOLD"  # pause: a person has to look
+    DRAIN = "DRAIN"  # move off the hosts once spares are there, losing no step
 
 
 class ExitClass(StrEnum):
@@ -31,6 +38,7 @@ class ExitClass(StrEnum):
     COLLECTIVE = "collective"
     BAD_ENTRY_POINT = "bad_entry_point"
     RESTORE_FAILED = "restore_failed"
+    HOST_TOO_SMALL = "host_too_small"
 
 
 class Mark(StrEnum):
@@ -53,9 +61,44 @@ class WatchedHost(Record, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
 
 
+SILENT_CORRUPTION: Final = "silent_corruption"  # kind of an incident, in the registry's words too
+
+
+class NumericsRules(Record, frozen=True, kw_only=True):
+    """When the loss or gradient counts as wrong, and what is done; as in the job spec."""
+
+    on_spike: str = "off"
+    window_steps: int = 256
+    window_steps_min: int = 64
+    loss_z: float = 6.0
+    norm_z: float = 6.0
+    loss_z_with_norm: float = 3.0
+    spike_steps: int = 3
+    non_finite_steps: int = 3
+    skip_before: int = 1
+    repeat_steps: int = 500
+
+
+class CorruptionRules(Record, frozen=True, kw_only=True):
+    """What is done about copies that are not equal, and how suspicion ages; of the job spec."""
+
+    on_corruption: str = "off"
+    suspicion_half_life_ms: int = 604_800_000
+    bits_vary: bool = False  # the job does not ask for kernels that repeat their bits
+
+
+NO_RULES: Final = NumericsRules()
+NO_CORRUPTION_RULES: Final = CorruptionRules()
+NO_LAYOUT: Final = Layout()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobMarked:
-    """The job passed ``mark``; hosts come with PLACED, a step with PLANNED and RUNNING."""
+    """The job passed ``mark``; hosts come with PLACED, a step with PLANNED and RUNNING.
+
+    What follows ``at_ms`` is of the job's spec and comes with SUBMITTED; a job from before there
+    was any of it has none.
+    """
 
     job_id: str
     generation: int
@@ -64,6 +107,12 @@ class JobMarked:
     hosts: tuple[WatchedHost, ...] = ()
     step: int = 0
     at_ms: int = 0
+    numerics: NumericsRules = NO_RULES
+    layout: Layout = NO_LAYOUT
+    collective_timeout_ms: int = 0
+    slow_hosts: str = "off"
+    steps: int = 0
+    corruption: CorruptionRules = NO_CORRUPTION_RULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +133,11 @@ class RankEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentOpened:
-    """Something went wrong, with one root cause; ``job_id`` is "" for a host that serves none."""
+    """Something went wrong, with one root cause; ``job_id`` is "" for a host that serves none.
+
+    ``suspect_from_step`` is the first step whose state may be bad (0: no state is doubted), and
+    ``skipped`` are the batches that may have led to it.
+    """
 
     incident_id: str
     job_id: str
@@ -98,6 +151,8 @@ class IncidentOpened:
     detail: str = ""
     failed_at_ms: int = 0
     detected_at_ms: int = 0
+    suspect_from_step: int = 0
+    skipped: tuple[PositionRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from everstep.core.record import changed
-from everstep.monitor.detectors.root_cause import (
-    ROOTS,
-    Echo,
-    Evidence,
-    HostView,
-    Probe,
-    signature,
-)
+from everstep.monitor.detectors.counters import HostFault
+from everstep.monitor.detectors.links import LinkView
+from everstep.monitor.detectors.rank_ends import ROOTS, signature
+from everstep.monitor.detectors.root_cause import Echo, Evidence, HostView, Probe
 from everstep.monitor.state import Watch
 
 
@@ -32,7 +28,7 @@ class Gathered:
     step: int = 0
     planned: int = 0  # the newest generation whose plan is taken into ``step``
     stepped_ms: int = 0
-    placed_ms: int = 0
+    placed_ms: int = 0  # since when ranks may be expected
     first_steps: dict[str, int] = field(default_factory=dict)
     seen_hosts: set[str] = field(default_factory=set)
 
@@ -43,6 +39,7 @@ class Gathered:
         """
         if watch.restore_step is not None and self.planned < watch.generation:
             self.planned, self.step = watch.generation, watch.restore_step
+            self.placed_ms = now_ms  # before that nothing could be started
         if watch.generation != self.generation:
             self.generation = watch.generation
             self.hosts.clear()
@@ -115,7 +112,14 @@ class Gathered:
         for host_id in self.hosts:
             self.heard(host_id, now_ms)
 
-    def weigh(self, watch: Watch, *, blind: bool) -> Evidence:
+    def weigh(
+        self,
+        watch: Watch,
+        *,
+        blind: bool,
+        links: LinkView | None = None,
+        broken: tuple[HostFault, ...] = (),
+    ) -> Evidence:
         """Return the evidence for the judge."""
         ended = tuple(watch.ended[rank] for rank in sorted(watch.ended))
         return Evidence(
@@ -128,6 +132,7 @@ class Gathered:
             step=self.step,
             stepped_ms=self.stepped_ms,
             placed_ms=self.placed_ms,
+            planned=self.planned == self.generation,
             progressed=watch.progressed,
             blind=blind,
             user_errors_before=tuple(
@@ -136,4 +141,6 @@ class Gathered:
                 if generation < self.generation
             ),
             deaths=watch.deaths,
+            links=links,
+            broken=broken,
         )

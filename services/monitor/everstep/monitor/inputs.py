@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
 from everstep.core.errors import InvalidInput
+from everstep.core.placement import Layout
 from everstep.core.ports import Consumed, Message, Receive
 from everstep.core.spec import parse_spec_json
 from everstep.core.system import Clock
+from everstep.core.time import HOUR_MS
 from everstep.monitor.commands import MarkJob, ObserveExit, ObserveRefusal
-from everstep.monitor.events import ExitClass, Mark, WatchedHost
+from everstep.monitor.events import (
+    CorruptionRules,
+    ExitClass,
+    Mark,
+    NumericsRules,
+    WatchedHost,
+)
 from everstep.monitor.repair import Repairer
 from everstep.monitor.watcher import Watcher
+from everstep.wire.codec import from_wire
 from everstep.wire.v1 import agents_pb2
 from everstep.wire.v1.agents_pb2 import Heartbeat, RankReport, RefusedSource, StepMetrics
 from everstep.wire.v1.common_pb2 import SourceKind
 from everstep.wire.v1.envelope_pb2 import EventEnvelope
+from everstep.wire.v1.jobs_pb2 import JobSubmitted
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +46,7 @@ _CLASSES: Final = {
     agents_pb2.COLLECTIVE: ExitClass.COLLECTIVE,
     agents_pb2.BAD_ENTRY_POINT: ExitClass.BAD_ENTRY_POINT,
     agents_pb2.RESTORE_FAILED: ExitClass.RESTORE_FAILED,
+    agents_pb2.HOST_TOO_SMALL: ExitClass.HOST_TOO_SMALL,
 }
 
 
@@ -61,17 +73,11 @@ def controller_mark(envelope: EventEnvelope) -> MarkJob | None:
                     WatchedHost(host_id=host.host_id, ranks=tuple(host.ranks))
                     for host in placed.placement.hosts
                 ),
+                layout=from_wire(placed.placement.layout, Layout),
                 at_ms=placed.at_ms,
             )
         case "job_submitted":
-            submitted = envelope.job_submitted
-            return MarkJob(
-                job_id=submitted.job_id,
-                generation=0,
-                mark=Mark.SUBMITTED,
-                cause="script" if _is_script(submitted.spec_json) else "",
-                at_ms=submitted.at_ms,
-            )
+            return _submitted(envelope.job_submitted)
         case "hosts_short":
             return _plain(envelope.hosts_short, Mark.SHORT)
         case "restore_decided":
@@ -93,11 +99,30 @@ def controller_mark(envelope: EventEnvelope) -> MarkJob | None:
             return None
 
 
-def _is_script(spec_json: str) -> bool:
+def _submitted(submitted: JobSubmitted) -> MarkJob:
+    mark = MarkJob(
+        job_id=submitted.job_id, generation=0, mark=Mark.SUBMITTED, at_ms=submitted.at_ms
+    )
     try:
-        return parse_spec_json(spec_json).is_script
+        spec = parse_spec_json(submitted.spec_json)
     except InvalidInput:  # of another version: the controller has taken it
-        return False
+        return mark
+    rules = {name: getattr(spec.numerics, name) for name in NumericsRules.__struct_fields__}
+    cause = "script" if spec.is_script else ""
+    return replace(
+        mark,
+        cause=cause,
+        numerics=NumericsRules(**rules),
+        layout=Layout(**spec.layout.model_dump()),
+        collective_timeout_ms=1_000 * spec.recovery.collective_timeout_s,
+        slow_hosts=spec.recovery.slow_hosts,
+        steps=spec.steps,
+        corruption=CorruptionRules(
+            on_corruption=spec.corruption.on_corruption,
+            suspicion_half_life_ms=round(HOUR_MS * spec.corruption.suspicion_half_life_hours),
+            bits_vary=not spec.deterministic,
+        ),
+    )
 
 
 def _plain(message: Any, mark: Mark, *, cause: str = "", step: int = 0) -> MarkJob:
@@ -157,6 +182,7 @@ def on_heartbeat(watcher: Watcher) -> Receive:
             log.warning("not a heartbeat on %s: %d bytes", message.subject, len(message.data))
             return
         watcher.heard(heartbeat.host_id)
+        watcher.counting.heard(heartbeat)
         running = {job.job_id: job for job in heartbeat.jobs}
         for job in heartbeat.jobs:
             await watcher.saw_running(job.job_id, job.generation, heartbeat.host_id)
@@ -185,6 +211,7 @@ def on_metrics(watcher: Watcher, repairer: Repairer) -> Receive:
             steps = [rank.step for rank in metrics.ranks]
             for step in sorted({min(steps), max(steps)}):
                 await watcher.stepped(metrics.job_id, metrics.generation, metrics.host_id, step)
+            await watcher.told(metrics)
 
     return receive
 
@@ -217,7 +244,7 @@ def _refusal(report: RankReport, refused: RefusedSource) -> ObserveRefusal:
     return ObserveRefusal(
         job_id=report.job_id,
         generation=report.generation,
-        rank=report.rank,
+        rank=refused.rank if refused.HasField("rank") else report.rank,
         step=refused.step,
         kind=SourceKind.Name(refused.kind).lower(),
         host_id=refused.host_id,

@@ -3,8 +3,9 @@
 A job's time is cut at marks (generation begun, placed, running, paused, ended), incidents (failed,
 detected) and completed steps; every piece between two cuts gets one cause, so the causes sum to the
 wall time by construction. A step counts as useful until a later generation goes on from before it:
-then it is lost work, because it is done again. The first step of a generation takes longer than
-others (shape inference, caches): what it takes beyond the usual belongs to the restart.
+then it is lost work, because it is done again; so is one whose update was left out. The first step
+of a generation takes longer than others (shape inference, caches): what it takes beyond the usual
+belongs to the restart.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A completed step of one generation; parts are the slowest rank's."""
+    """A completed step of one generation; parts are the slowest rank's.
+
+    ``skipped`` says that its update was left out: it has not advanced the training.
+    """
 
     generation: int
     step: int
@@ -40,6 +44,7 @@ class Step:
     stall_ms: int = 0
     data_wait_ms: int = 0
     step_time_ms: int = 0
+    skipped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +171,9 @@ def _lay_step(tape: _Tape, step: Step, *, lost_until_ms: int | None) -> None:
     """
     if lost_until_ms is not None:
         tape.until(min(step.completed_at_ms, lost_until_ms), Cause.LOST_WORK)
+        return
+    if step.skipped:
+        tape.until(step.completed_at_ms, Cause.LOST_WORK)
         return
     took = max(0, step.completed_at_ms - tape.at_ms)
     stall = min(step.stall_ms, took)

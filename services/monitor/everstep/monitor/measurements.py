@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import func
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from everstep.monitor.detectors.spike import Sound
 from everstep.monitor.projections import STEP_METRICS
 from everstep.wire.v1.agents_pb2 import RankStep, StepMetrics
 
@@ -23,6 +25,15 @@ ROWS_MAX: Final = 20_000  # while the database is away: about a day of 4 s steps
 BATCH_MAX: Final = 1_000
 
 Key = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What is stored of a job's steps: the newest, and the window of sound ones that ends there."""
+
+    generation: int
+    step: int
+    window: tuple[Sound, ...] = ()
 
 
 class Rollup:

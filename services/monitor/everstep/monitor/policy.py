@@ -27,6 +27,12 @@ class Limits:
     # Only echoes and every host answers: a rank's exit report that is still on its way has come by
     # then (exit reports took under 100 ms; chosen ten times that).
     echo_patience_ms: int = 1_000
+    # Hosts try their links again after this long, while the last answers name somebody for the
+    # first time or do not decide. A try takes up to 0.8 s.
+    links_again_ms: int = 1_500
+    # As long as neither side of a job is larger, nobody can be named; most such cuts are a switch
+    # that restarts, within minutes. Then the run is started again where it is (chosen).
+    links_tie_ms_max: int = 600_000
     # Ranks that a heartbeat no longer names, and whose end nobody reported: two heartbeats could be
     # on their way, and an exit report takes under 100 ms.
     missing_ms: int = 3_000

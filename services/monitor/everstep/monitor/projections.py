@@ -41,6 +41,8 @@ INCIDENTS: Final = Table(
     Column("lost_steps", BigInteger),
     Column("closed_at_ms", BigInteger),
     Column("closed_because", Text),
+    Column("suspect_from_step", BigInteger),
+    Column("skipped", JSONB),
 )
 
 MARKS: Final = Table(
@@ -111,6 +113,8 @@ class MonitorProjection:
                         detail=fact.detail,
                         failed_at_ms=fact.failed_at_ms,
                         detected_at_ms=fact.detected_at_ms,
+                        suspect_from_step=fact.suspect_from_step,
+                        skipped=[[one.first, one.end] for one in fact.skipped],
                     )
                 )
             case IncidentRecovered():

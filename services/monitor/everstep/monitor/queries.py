@@ -5,19 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import case, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from everstep.monitor.detectors.spike import Sound
 from everstep.monitor.events import Mark
 from everstep.monitor.ledger import Generation, Ledger, Step, account
+from everstep.monitor.measurements import Kept
+from everstep.monitor.numerics import HEALTH_SKIPPED
 from everstep.monitor.projections import (
     INCIDENTS,
     MARKS,
     REFUSED_SOURCES,
     STEP_METRICS,
 )
+from everstep.monitor.state import BESIDE
 
 STEP_MAX: Final = 2**53  # beyond it JSON readers lose digits; a run has millions
+WINDOW_MAX: Final = 4_096  # numerics.window_steps is no longer
 POINTS_MAX: Final = 10_000  # a page of a curve; ask again with after_step for more
 
 
@@ -36,12 +41,20 @@ async def refused_sources(connection: AsyncConnection, job_id: str) -> list[dict
     return [dict(row) for row in (await connection.execute(query)).mappings()]
 
 
-async def watched_jobs(connection: AsyncConnection) -> dict[str, tuple[int, int]]:
+async def watched_jobs(connection: AsyncConnection) -> dict[str, Kept]:
     """Return the jobs that were begun and have not ended, with the newest step kept of each.
 
-    Newest is the last one of the newest generation that has any: (generation, step).
+    Newest is the last one of the newest generation that has any.
     """
-    ended = select(MARKS.c.job_id).where(MARKS.c.mark == Mark.ENDED.value)
+    newest_of = {
+        mark: func.max(case((MARKS.c.mark == mark.value, MARKS.c.version), else_=0))
+        for mark in (Mark.BEGUN, Mark.ENDED)
+    }
+    ended = (
+        select(MARKS.c.job_id)
+        .group_by(MARKS.c.job_id)
+        .having(newest_of[Mark.ENDED] > newest_of[Mark.BEGUN])
+    )
     kept = STEP_METRICS.alias()
     newest = (
         select(func.coalesce(func.max(kept.c.generation), 0))
@@ -58,7 +71,24 @@ async def watched_jobs(connection: AsyncConnection) -> dict[str, tuple[int, int]
     query = select(MARKS.c.job_id, newest.label("generation"), last.label("step"))
     query = query.where(MARKS.c.job_id.not_in(ended)).distinct().order_by(MARKS.c.job_id)
     rows = await connection.execute(query)
-    return {row.job_id: (row.generation, row.step) for row in rows}
+    return {
+        row.job_id: Kept(
+            generation=row.generation,
+            step=row.step,
+            window=await _window(connection, row.job_id, row.step),
+        )
+        for row in rows.all()
+    }
+
+
+async def _window(connection: AsyncConnection, job_id: str, step: int) -> tuple[Sound, ...]:
+    """Return the steps up to ``step`` that a job's loss can be measured against, oldest first."""
+    found = await points(connection, job_id, step - WINDOW_MAX, WINDOW_MAX)
+    return tuple(
+        Sound(step=point["step"], loss=point["loss"], norm=point["grad_norm"])
+        for point in found
+        if point["loss"] is not None and point["grad_norm"] is not None
+    )
 
 
 async def points(
@@ -111,7 +141,7 @@ async def ledger(connection: AsyncConnection, job_id: str, now_ms: int) -> Ledge
     generations = _generations(marks)
     for incident in await incidents(connection, job_id):
         found = generations.get(incident["generation"])
-        if found is not None:
+        if found is not None and incident["action"] not in BESIDE:
             generations[found.generation] = replace(
                 found,
                 failed_at_ms=incident["failed_at_ms"],
@@ -128,21 +158,24 @@ async def ledger(connection: AsyncConnection, job_id: str, now_ms: int) -> Ledge
             stall_ms=round(row["stall_ms"]),
             data_wait_ms=round(row["data_wait_ms"]),
             step_time_ms=round(row["step_time_ms"]),
+            skipped=row["health"] == HEALTH_SKIPPED,
         )
         for row in rows
     ]
-    ended = [mark["at_ms"] for mark in marks if mark["mark"] == Mark.ENDED.value]
+    cuts = [mark for mark in marks if mark["mark"] in (Mark.BEGUN.value, Mark.ENDED.value)]
+    ended = bool(cuts) and cuts[-1]["mark"] == Mark.ENDED.value
     return account(
         submitted_at_ms=marks[0]["at_ms"],
-        end_ms=ended[0] if ended else now_ms,
+        end_ms=cuts[-1]["at_ms"] if ended else now_ms,
         generations=[generations[number] for number in sorted(generations)],
         steps=steps,
-        ended=bool(ended),
+        ended=ended,
     )
 
 
 def _generations(marks: list[dict[str, Any]]) -> dict[int, Generation]:
     found: dict[int, Generation] = {}
+    ends: dict[int, int] = {}
     for mark in marks:
         number, at_ms = mark["generation"], mark["at_ms"]
         if mark["mark"] == Mark.BEGUN.value:
@@ -162,6 +195,12 @@ def _generations(marks: list[dict[str, Any]]) -> dict[int, Generation]:
                 found[number] = replace(found[number], restore_step=mark["step"])
             case Mark.PAUSED.value:
                 found[number] = replace(found[number], paused_at_ms=at_ms)
+            case Mark.ENDED.value:
+                ends[number] = at_ms
             case _:
                 pass
+    # A job that is restarted after its end has rested until then.
+    for number, at_ms in ends.items():
+        if number < max(found):
+            found[number] = replace(found[number], paused_at_ms=at_ms)
     return found

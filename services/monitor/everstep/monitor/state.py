@@ -10,8 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
+from everstep.core.placement import Layout
 from everstep.core.time import HOUR_MS
+from everstep.monitor.doubts import Doubt
 from everstep.monitor.events import (
+    NO_CORRUPTION_RULES,
+    NO_LAYOUT,
+    NO_RULES,
+    SILENT_CORRUPTION,
+    Action,
+    CorruptionRules,
     Event,
     ExitClass,
     GenerationProgressed,
@@ -20,16 +28,25 @@ from everstep.monitor.events import (
     IncidentRecovered,
     JobMarked,
     Mark,
+    NumericsRules,
     RankEnded,
     RunFinished,
     SourceRefused,
     StrayFound,
     WatchedHost,
 )
+from everstep.monitor.repeats import HANGS_MAX, OF_THE_CODE, Hang
 
 USER_ERRORS_MAX: Final = 16  # only repeats matter, and they come one after the other
+ROLLBACKS_MAX: Final = 64  # only those within repeat_steps matter, and the second one holds the run
+DOUBTS_MAX: Final = 64  # each is a restart, and the oldest have faded
 DEATHS_MAX: Final = 64  # of the last hour; more means that the restart budget is spent anyway
 
+
+# Nothing is done about the one; the other waits for spares. Each stands beside what may come.
+BESIDE: Final = frozenset({Action.NOTE, Action.DRAIN})
+# Causes of generations that begin although nothing is broken, after a last common step.
+MOVES: Final = frozenset({"drain", "grow"})
 
 Source = tuple[int, int, str, str, str]  # rank, step, kind, host, uri
 
@@ -47,7 +64,15 @@ class OpenIncidentRef:
     generation: int
     step: int
     failed_at_ms: int
+    kind: str = ""
+    action: Action = Action.RESTART
+    hosts: tuple[str, ...] = ()
     lost_steps: int | None = None  # None: no later generation has a plan yet
+
+    @property
+    def ends_its_generation(self) -> bool:
+        """Whether a generation begins for its sake; the run goes on with the others meanwhile."""
+        return self.action not in BESIDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +84,15 @@ class Watch:
     at least once: scripts without the SDK never do. ``judged_generation`` is the newest generation
     with an incident: there is at most one each. ``finished_generation`` is the newest one whose
     ranks have all returned: what befalls its hosts concerns the run no more. ``user_errors`` are
-    (generation, step, error), ``deaths`` (host, at_ms) of rank deaths within the last hour.
+    (generation, step, error), ``deaths`` (host, at_ms) of rank deaths within the last hour,
+    ``rollbacks`` the first suspect step of each time that the run went back for its numbers,
+    ``doubts`` who may have held wrong bits each time that nobody could be named, ``hangs`` which
+    ranks hung in what they run.
     """
 
     job_id: str = ""
     generation: int = 0
+    begun_at_ms: int = 0
     cause: str = ""
     hosts: tuple[WatchedHost, ...] = ()
     placed: bool = False
@@ -75,11 +104,21 @@ class Watch:
     ended: Mapping[int, RankEnded] = field(default_factory=dict)
     leaving: Mapping[int, RankEnded] = field(default_factory=dict)
     leaving_generation: int = 0
+    leaving_count: int = 0  # its ranks; the next placement may have more
     refused: frozenset[Source] = frozenset()
     open_incidents: tuple[OpenIncidentRef, ...] = ()
     judged_generation: int = 0
     finished_generation: int = 0
     user_errors: tuple[tuple[int, int, str], ...] = ()
+    numerics: NumericsRules = NO_RULES
+    layout: Layout = NO_LAYOUT
+    collective_timeout_ms: int = 0
+    slow_hosts: str = "off"
+    steps: int = 0
+    corruption: CorruptionRules = NO_CORRUPTION_RULES
+    doubts: tuple[Doubt, ...] = ()
+    hangs: tuple[Hang, ...] = ()
+    rollbacks: tuple[int, ...] = ()
     deaths: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -101,12 +140,11 @@ def evolve(watch: Watch, event: Event) -> Watch:
                 generation=event.generation,
                 step=event.step,
                 failed_at_ms=event.failed_at_ms,
+                kind=event.kind,
+                action=event.action,
+                hosts=event.hosts,
             )
-            return replace(
-                watch,
-                open_incidents=(*watch.open_incidents, ref),
-                judged_generation=max(watch.judged_generation, event.generation),
-            )
+            return _opened(replace(watch, open_incidents=(*watch.open_incidents, ref)), event)
         case IncidentRecovered() | IncidentClosed():
             left = tuple(r for r in watch.open_incidents if r.incident_id != event.incident_id)
             return replace(watch, open_incidents=left)
@@ -122,14 +160,32 @@ def evolve(watch: Watch, event: Event) -> Watch:
             assert_never(event)
 
 
+def _opened(watch: Watch, event: IncidentOpened) -> Watch:
+    if event.kind in OF_THE_CODE:
+        hang = Hang(kind=event.kind, step=event.step, ranks=event.ranks, hosts=event.hosts)
+        watch = replace(watch, hangs=(*watch.hangs, hang)[-HANGS_MAX:])
+    if event.kind == SILENT_CORRUPTION and event.action is Action.RESTART:
+        doubt = Doubt(hosts=event.hosts, at_ms=event.detected_at_ms)
+        watch = replace(watch, doubts=(*watch.doubts, doubt)[-DOUBTS_MAX:])
+    if event.action in BESIDE:
+        return watch
+    judged = replace(watch, judged_generation=max(watch.judged_generation, event.generation))
+    if event.action is not Action.ROLL_BACK:
+        return judged
+    rollbacks = (*watch.rollbacks, event.suspect_from_step)[-ROLLBACKS_MAX:]
+    return replace(judged, rollbacks=rollbacks)
+
+
 def _marked(watch: Watch, event: JobMarked) -> Watch:
     watch = replace(watch, job_id=event.job_id)
     match event.mark:
         case Mark.BEGUN:
-            pausing = event.cause == "pause" and watch.placed
+            pausing = event.cause in {"pause", *MOVES} and watch.placed
             return replace(
                 watch,
+                over=False,  # a job that had failed is restarted by a person
                 generation=event.generation,
+                begun_at_ms=event.at_ms,
                 cause=event.cause,
                 placed=False,
                 progressed=False,
@@ -137,14 +193,26 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
                 ended={},
                 leaving=watch.ended if pausing else {},
                 leaving_generation=watch.generation if pausing else 0,
+                leaving_count=watch.world_size if pausing else 0,
                 refused=frozenset(),
             )
         case Mark.PLACED:
-            return replace(watch, hosts=event.hosts, placed=True)
+            placed = replace(watch, hosts=event.hosts, placed=True)
+            told = event.layout.world_size == placed.world_size  # older events do not tell it
+            return replace(placed, layout=event.layout) if told else placed
         case Mark.PLANNED:
             return _planned(watch, event.generation, max(event.step, 0))
         case Mark.SUBMITTED:
-            return replace(watch, script=event.cause == "script")
+            return replace(
+                watch,
+                script=event.cause == "script",
+                numerics=event.numerics,
+                layout=event.layout,
+                collective_timeout_ms=event.collective_timeout_ms,
+                slow_hosts=event.slow_hosts,
+                steps=event.steps,
+                corruption=event.corruption,
+            )
         case Mark.ENDED:
             return replace(watch, over=True)
         case _:
@@ -156,7 +224,7 @@ def _planned(watch: Watch, generation: int, step: int) -> Watch:
     since = [
         ref
         for ref in watch.open_incidents
-        if ref.lost_steps is None and ref.generation < generation
+        if ref.lost_steps is None and ref.generation < generation and ref.ends_its_generation
     ]
     lost = max((max(0, ref.step - step) for ref in since), default=0)
     refs = tuple(

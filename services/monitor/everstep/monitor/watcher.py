@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from everstep.core.errors import EverstepError, Unavailable
@@ -22,25 +22,28 @@ from everstep.monitor.commands import (
     ObserveExit,
     ObserveProgress,
     ObserveRefusal,
-    ObserveStray,
-    OpenIncident,
 )
-from everstep.monitor.detectors.root_cause import Echo, Judgement, Probe, Verdict, judge
-from everstep.monitor.detectors.sight import PAUSE_MS, Sight, blind_because
-from everstep.monitor.events import Action, Event, Mark
+from everstep.monitor.counting import Counting
+from everstep.monitor.detecting import Detecting
+from everstep.monitor.detectors.root_cause import Echo, Judgement, Probe, judge
+from everstep.monitor.detectors.spike import Sound
+from everstep.monitor.detectors.verdict import Verdict
+from everstep.monitor.events import Event, Mark
 from everstep.monitor.evidence import Gathered
+from everstep.monitor.eyes import Eyes
+from everstep.monitor.idle import IdleHosts
+from everstep.monitor.linking import Linking
+from everstep.monitor.lookout import NOBODY_TO_ASK, Asking, LookAtRanks, Lookout, ProbeHost
+from everstep.monitor.opening import open_incident
 from everstep.monitor.policy import Limits
 from everstep.monitor.state import Watch
+from everstep.monitor.strays import Strays
 from everstep.service.handler import Handled, Handler
+from everstep.wire.v1.agents_pb2 import StepMetrics
 
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.1  # a tenth of the tightest limit that shows itself by absence (detection, 1 s)
-
-# Hosts that run what is over; after an outage of a whole fleet's agents at most all of them.
-STRAYS_MAX: Final = 10_000
-
-ProbeHost = Callable[[str], Awaitable[Probe]]
 
 
 class Watcher:
@@ -50,43 +53,53 @@ class Watcher:
         self,
         handler: Handler[Command, Watch, Event],
         probe: ProbeHost,
+        look: LookAtRanks,
         connected: Callable[[], bool],
         clock: Clock,
         ids: IdSource,
         limits: Limits,
+        asking: Asking = NOBODY_TO_ASK,
+        counting: Counting | None = None,
     ) -> None:
         self._handler = handler
         self._probe = probe
-        self._connected = connected
+        self.look = look
+        self.counting = counting or Counting(clock)
         self._clock = clock
         self._ids = ids
         self._limits = limits
         self._jobs: dict[str, Gathered] = {}
         self._watches: dict[str, Watch] = {}
-        self._fleet: dict[str, int] = {}  # host -> last heard, all that are not cordoned
-        self._unanswered: dict[str, tuple[int, int]] = {}  # idle host -> probes, heard before
-        self._strays: dict[tuple[str, int, str], int] = {}  # -> when to look at it (again)
+        self._detecting: dict[str, Detecting] = {}
+        self._idle = IdleHosts(limits)
+        self._strays = Strays(limits)
         self._asking: set[asyncio.Task[None]] = set()
         self._locks: dict[str, asyncio.Lock] = {}
-        self._was_connected = False
-        self._connected_since_ms = 0
-        self._ticked_ms = 0
-        self._started_ms = 0
-        self._paused_until_ms = 0
-        self._unrecorded_ms = 0
-        self._blind = "starting"
+        self._eyes = Eyes(connected, limits)
+        self._lookout = Lookout(look, asking, self.counting, clock, self._eyes)
 
     @property
     def blind(self) -> str:
         """Why the monitor cannot judge now, or ""."""
-        return self._blind
+        return self._eyes.blind
 
-    async def adopt(self, job_id: str, generation: int, step: int) -> Watch:
-        """Take up a job that an earlier process watched up to a generation's ``step``."""
+    def watched(self, job_id: str) -> Watch | None:
+        """Return a live job as it is known."""
+        return self._watches.get(job_id)
+
+    async def adopt(
+        self, job_id: str, generation: int, step: int, window: Sequence[Sound] = ()
+    ) -> Watch:
+        """Take up a job that an earlier process watched up to a generation's ``step``.
+
+        ``window`` are the newest steps that it kept, oldest first.
+        """
         watch = await self._handler.state(watch_stream(job_id))
         gathered = self._take(job_id, watch)
-        if gathered is not None and generation == watch.generation:
-            gathered.step = max(gathered.step, step)
+        if gathered is not None:
+            if generation == watch.generation:
+                gathered.step = max(gathered.step, step)
+            self._detecting[job_id].remember(window)
         return watch
 
     async def mark(self, command: MarkJob, consumed: Consumed | None = None) -> None:
@@ -96,6 +109,7 @@ class Watcher:
         if command.mark is Mark.ENDED:
             self._jobs.pop(command.job_id, None)
             self._watches.pop(command.job_id, None)
+            self._detecting.pop(command.job_id, None)
 
     async def refused(self, command: ObserveRefusal) -> None:
         """Take an agent's report of a source that it could not use."""
@@ -139,15 +153,13 @@ class Watcher:
     def heard(self, host_id: str) -> None:
         """Note any sign of life of a host."""
         now_ms = self._clock.now_ms()
-        self._fleet[host_id] = now_ms
-        self._unanswered.pop(host_id, None)
+        self._idle.heard(host_id, now_ms)
         for gathered in self._jobs.values():
             gathered.heard(host_id, now_ms)
 
     def expect(self, host_ids: Iterable[str]) -> None:
         """Take hosts that should be there for heard just now, unless they were heard already."""
-        now_ms = self._clock.now_ms()
-        self._fleet = dict.fromkeys(host_ids, now_ms) | self._fleet
+        self._idle.expect(host_ids, self._clock.now_ms())
 
     async def saw_ranks(
         self, job_id: str, generation: int, host_id: str, alive: frozenset[int]
@@ -173,21 +185,12 @@ class Watcher:
         Its agent was away when it was fenced, with all the job's other hosts perhaps, so that
         nothing broke it. Nobody else would ever end it.
         """
-        gathered = self._jobs.get(job_id)
-        key = (job_id, generation, host_id)
-        if gathered is not None and gathered.generation <= generation:
-            self._strays.pop(key, None)
+        newest = self._jobs[job_id].generation if job_id in self._jobs else None
+        run = (job_id, generation, host_id)
+        command = self._strays.found(run, newest, self._clock.now_ms())
+        if command is None:
             return
-        now_ms = self._clock.now_ms()
-        if len(self._strays) > STRAYS_MAX:
-            self._strays.clear()
-        due_ms = self._strays.setdefault(key, now_ms + self._limits.stray_ms)
-        if now_ms < due_ms:
-            return
-        self._strays[key] = now_ms + self._limits.stray_again_ms
-        handled = await self._record(
-            ObserveStray(job_id=job_id, generation=generation, host_id=host_id, at_ms=now_ms)
-        )
+        handled = await self._record(command)
         for _ in handled.events:
             log.warning("job %s: %s still runs generation %d", job_id, host_id, generation)
 
@@ -197,11 +200,42 @@ class Watcher:
         if gathered is None or gathered.generation != generation:
             return
         now_ms = self._clock.now_ms()
+        self._detecting[job_id].stepped(job_id, step, now_ms)
         first = gathered.stepped(host_id, step, now_ms)
         watch = self._watches[job_id]
         if first is None or (watch.progressed and watch.stepped):
             return
         await self._progressed(job_id, generation, first, now_ms)
+
+    async def told(self, metrics: StepMetrics) -> None:
+        """Look at what a host tells of its ranks' steps."""
+        job_id = metrics.job_id
+        if job_id in self._jobs:
+            watch, detecting = self._watches[job_id], self._detecting[job_id]
+            detecting.told(metrics, watch, self._clock.now_ms())
+            for question in detecting.questions():
+                asked = self._lookout.answer(watch, detecting, question)
+                self._spawn(self._say_after(job_id, asked))
+            await self._say(job_id)
+
+    async def _say_after(self, job_id: str, asked: Awaitable[Verdict | None]) -> None:
+        verdict, detecting = await asked, self._detecting.get(job_id)
+        if verdict is not None and detecting is not None:
+            detecting.unsaid.append(verdict)
+            await self._say(job_id)
+
+    async def _say(self, job_id: str) -> None:
+        """Store what the steps have shown; what cannot be stored is said at the next tick."""
+        async with self._locks.setdefault(job_id, asyncio.Lock()):
+            unsaid = self._detecting[job_id].unsaid if job_id in self._jobs else ()
+            while unsaid:
+                said = unsaid[0]
+                if isinstance(said, Verdict):
+                    await self._open(job_id, self._jobs[job_id], said)
+                else:
+                    await self._record(said)
+                if unsaid and unsaid[0] is said:  # unless a new generation has begun meanwhile
+                    unsaid.popleft()
 
     async def _progressed(self, job_id: str, generation: int, step: int, now_ms: int) -> None:
         handled = await self._record(
@@ -219,10 +253,9 @@ class Watcher:
 
     def forget_host(self, host_id: str) -> None:
         """Stop listening for a host that left or is cordoned."""
-        self._fleet.pop(host_id, None)
-        self._unanswered.pop(host_id, None)
-        for key in [key for key in self._strays if key[2] == host_id]:
-            del self._strays[key]
+        self._idle.forget(host_id)
+        self._strays.forget_host(host_id)
+        self.counting.forget(host_id)
 
     async def returned(self, host_id: str) -> None:
         """End the incident of an idle host that is back in service."""
@@ -241,35 +274,18 @@ class Watcher:
         self._look_at_oneself(now_ms)
         for job_id in list(self._jobs):
             await self._consider(job_id)
-        if not self._blind:
+            await self._say(job_id)
+            self._look_at_ranks(job_id, now_ms)
+        if not self.blind:
             await self._look_at_idle_hosts(now_ms)
 
     def _look_at_oneself(self, now_ms: int) -> None:
-        connected = self._connected()
-        if connected and not self._was_connected:
-            self._connected_since_ms = now_ms
-        if self._ticked_ms and now_ms - self._ticked_ms > PAUSE_MS:
-            self._paused_until_ms = now_ms
-        self._was_connected, self._ticked_ms = connected, now_ms
-        self._started_ms = self._started_ms or now_ms
-        sight = Sight(
-            started_ms=self._started_ms,
-            connected=connected,
-            connected_since_ms=self._connected_since_ms,
-            paused_until_ms=self._paused_until_ms,
-            unrecorded_ms=self._unrecorded_ms,
-            heard_ms=tuple(self._fleet.values()),
-            silence_ms=self._limits.silence_ms,
-        )
-        blind = blind_because(now_ms, sight)
-        if blind != self._blind:
-            log.warning("blind: %s; judging nobody" if blind else "sees again%s", blind)
-            if not blind:
-                for gathered in self._jobs.values():
-                    gathered.reset_hearing(now_ms)
-                self._fleet = dict.fromkeys(self._fleet, now_ms)
-                self._unanswered.clear()
-        self._blind = blind
+        if self._eyes.open(now_ms, self._idle.heard_ms):
+            for gathered in self._jobs.values():
+                gathered.reset_hearing(now_ms)
+            for detecting in self._detecting.values():
+                detecting.hanging.excused(now_ms)
+            self._idle.forget_silences(now_ms)
 
     async def _record(
         self, command: Command, consumed: Consumed | None = None
@@ -278,7 +294,7 @@ class Watcher:
         try:
             return await self._handler.handle(command, consumed=consumed)
         except Unavailable:
-            self._unrecorded_ms = self._clock.now_ms()
+            self._eyes.could_not_store(self._clock.now_ms())
             raise
 
     def _take(self, job_id: str, watch: Watch) -> Gathered | None:
@@ -287,6 +303,7 @@ class Watcher:
         self._watches[job_id] = watch
         gathered = self._jobs.setdefault(job_id, Gathered())
         gathered.begin(watch, self._clock.now_ms())
+        self._detecting.setdefault(job_id, Detecting()).begin(watch, self._clock.now_ms())
         return gathered
 
     async def _consider(self, job_id: str) -> None:
@@ -297,10 +314,15 @@ class Watcher:
         if watch.judged_generation >= gathered.generation:
             return
         async with self._locks.setdefault(job_id, asyncio.Lock()):
-            evidence = gathered.weigh(watch, blind=bool(self._blind))
-            judgement: Judgement = judge(self._clock.now_ms(), evidence, self._limits)
+            linking = self._detecting[job_id].linking
+            now_ms, blind = self._clock.now_ms(), bool(self.blind)
+            broken = self.counting.fatal(gathered.hosts, now_ms)
+            evidence = gathered.weigh(watch, blind=blind, links=linking.view, broken=broken)
+            judgement: Judgement = judge(now_ms, evidence, self._limits)
             for host_id in judgement.probe:
                 self._ask(job_id, gathered, host_id)
+            if judgement.try_links:
+                self._spawn(self._look_at_links(job_id, watch, linking))
             if judgement.verdict is not None:
                 await self._open(job_id, gathered, judgement.verdict)
 
@@ -317,6 +339,20 @@ class Watcher:
 
         self._spawn(ask())
 
+    def _look_at_ranks(self, job_id: str, now_ms: int) -> None:
+        """Ask what the ranks of a run do whose next step is overdue."""
+        watch, detecting = self._watches.get(job_id), self._detecting.get(job_id)
+        if self.blind or watch is None or detecting is None:
+            return
+        detecting.unsaid += self.counting.news(watch, now_ms)
+        if detecting.hanging.is_due(watch, now_ms):
+            hang = self._lookout.hang(watch, detecting, self._watches)
+            self._spawn(self._say_after(job_id, hang))
+
+    async def _look_at_links(self, job_id: str, watch: Watch, linking: Linking) -> None:
+        if await self._lookout.links(watch, linking):
+            await self._consider(job_id)
+
     def _spawn(self, work: Awaitable[None]) -> None:
         async def guarded() -> None:
             try:
@@ -332,21 +368,10 @@ class Watcher:
 
     async def _open(self, job_id: str, gathered: Gathered, verdict: Verdict) -> None:
         now_ms = self._clock.now_ms()
+        step = gathered.step if verdict.step < 0 else verdict.step
+        incident_id, generation = self._ids.new_id("i"), gathered.generation
         handled = await self._record(
-            OpenIncident(
-                incident_id=self._ids.new_id("i"),
-                job_id=job_id,
-                generation=gathered.generation,
-                kind=verdict.kind,
-                ranks=verdict.ranks,
-                hosts=verdict.hosts,
-                step=gathered.step,
-                action=verdict.action,
-                reason=verdict.reason,
-                detail=verdict.detail,
-                failed_at_ms=min(verdict.failed_at_ms, now_ms),
-                detected_at_ms=now_ms,
-            )
+            open_incident(verdict, incident_id, job_id, generation, step, now_ms)
         )
         self._take(job_id, handled.state)
         if handled.events:
@@ -354,38 +379,19 @@ class Watcher:
 
     async def _look_at_idle_hosts(self, now_ms: int) -> None:
         busy = {host for gathered in self._jobs.values() for host in gathered.hosts}
-        for host_id, heard_ms in list(self._fleet.items()):
-            if host_id in busy or now_ms - heard_ms <= self._limits.silence_ms:
-                continue
-            # Asked once a second while it is silent, not once a tick.
-            self._fleet[host_id] = now_ms - self._limits.silence_ms + self._limits.probe_again_ms
-            _, first_heard_ms = self._unanswered.setdefault(host_id, (0, heard_ms))
-            self._spawn(self._judge_idle(host_id, first_heard_ms))
+        for host_id in self._idle.to_ask(now_ms, busy):
+            self._spawn(self._judge_idle(host_id))
+        for verdict in self.counting.idle(self._idle.hosts, busy, now_ms):
+            await self._record(open_incident(verdict, self._ids.new_id("i"), "", 0, 0, now_ms))
+            self.forget_host(verdict.hosts[0])
 
-    async def _judge_idle(self, host_id: str, heard_ms: int) -> None:
+    async def _judge_idle(self, host_id: str) -> None:
         answer = await self._probe(host_id)
-        now_ms = self._clock.now_ms()
-        if answer is Probe.ANSWERED or self._blind:
+        if answer is Probe.ANSWERED or self.blind:
             self.heard(host_id)
             return
-        if host_id not in self._unanswered:
-            return  # it has spoken meanwhile
-        count = self._unanswered[host_id][0] + 1
-        self._unanswered[host_id] = (count, heard_ms)
-        if answer is Probe.NO_ANSWER and count < self._limits.idle_probes:
-            return
-        await self._record(
-            OpenIncident(
-                incident_id=self._ids.new_id("i"),
-                job_id="",
-                generation=0,
-                kind="host_lost",
-                hosts=(host_id,),
-                action=Action.REPLACE,
-                reason=f"{host_id} serves no job, was silent for {now_ms - heard_ms} ms and did "
-                "not answer a probe",
-                failed_at_ms=heard_ms,
-                detected_at_ms=now_ms,
-            )
-        )
-        self.forget_host(host_id)  # only now: what could not be stored is found once more
+        now_ms = self._clock.now_ms()
+        lost = self._idle.answered(host_id, answer, now_ms, self._ids.new_id("i"))
+        if lost is not None:
+            await self._record(lost)
+            self.forget_host(host_id)

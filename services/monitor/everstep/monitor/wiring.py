@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from functools import partial
 from typing import Final
 
 from everstep.core.errors import NoResponders, Unavailable
+from everstep.core.spec import LayoutSpec
 from everstep.monitor import inputs
+from everstep.monitor.checksums import ask_checksums
 from everstep.monitor.codec import AGGREGATE, CODEC
+from everstep.monitor.counting import Counting
 from everstep.monitor.curves import Curves
+from everstep.monitor.detectors.hang_verdict import Look
+from everstep.monitor.detectors.links import LinkLook
 from everstep.monitor.detectors.root_cause import Probe
 from everstep.monitor.inputs import PROBE_S_MAX
-from everstep.monitor.measurements import Rollup
+from everstep.monitor.looking import look_at
+from everstep.monitor.lookout import Asking, LookAtRanks, ProbeHost, TryLinks
+from everstep.monitor.measurements import Kept, Rollup
 from everstep.monitor.policy import Limits
+from everstep.monitor.reaching import try_links
+from everstep.monitor.remaking import ask_recompute
 from everstep.monitor.repair import Repairer
-from everstep.monitor.watcher import ProbeHost, Watcher
+from everstep.monitor.state import Watch
+from everstep.monitor.watcher import Watcher
 from everstep.service.commands import host_subject, request, send_command
 from everstep.service.shell import Shell
 from everstep.wire.v1.agents_pb2 import ProbeHost as ProbeMessage
@@ -29,13 +41,26 @@ CENSUS_S: Final = 1.0  # well within the time that a new monitor judges nobody
 
 def make_watcher(shell: Shell, connected: Callable[[], bool]) -> Watcher:
     """Return what judges; ``connected`` says whether the bus is there."""
+    counting = Counting(shell.clock)
     return Watcher(
-        shell.handler(AGGREGATE), _prober(shell), connected, shell.clock, shell.ids, Limits()
+        shell.handler(AGGREGATE),
+        _prober(shell, counting),
+        _looker(shell),
+        connected,
+        shell.clock,
+        shell.ids,
+        Limits(),
+        Asking(
+            try_links=_link_trier(shell),
+            ask_checksums=partial(ask_checksums, shell.bus),
+            ask_recompute=partial(ask_recompute, shell.bus),
+        ),
+        counting,
     )
 
 
 async def wire_monitor(
-    shell: Shell, watcher: Watcher, rollup: Rollup, watched: Mapping[str, tuple[int, int]]
+    shell: Shell, watcher: Watcher, rollup: Rollup, watched: Mapping[str, Kept]
 ) -> None:
     """Hear hosts, follow events, and watch.
 
@@ -43,13 +68,13 @@ async def wire_monitor(
         shell: the monitor's.
         watcher: from ``make_watcher``.
         rollup: takes the step metrics.
-        watched: jobs that an earlier process watched, with the newest (generation, step) kept.
+        watched: jobs that an earlier process watched, with what it has kept of their steps.
     """
     curves = Curves()
     repairer = Repairer(shell.bus, rollup, curves, shell.clock)
-    for job_id, (generation, step) in watched.items():
-        watch = await watcher.adopt(job_id, generation, step)
-        kept = step if generation == watch.generation else watch.restore_step or 0
+    for job_id, told in watched.items():
+        watch = await watcher.adopt(job_id, told.generation, told.step, told.window)
+        kept = told.step if told.generation == watch.generation else watch.restore_step or 0
         hosts = [host.host_id for host in watch.hosts]
         curves.adopt(job_id, watch.generation, kept, hosts)
     await shell.consume_events("controller", inputs.on_controller(watcher, repairer))
@@ -83,7 +108,26 @@ def _census(shell: Shell, watcher: Watcher) -> Callable[[], Awaitable[None]]:
     return ask
 
 
-def _prober(shell: Shell) -> ProbeHost:
+def _looker(shell: Shell) -> LookAtRanks:
+    async def look(watch: Watch) -> Look:
+        """Ask every host of a generation what its ranks do."""
+        hosts = [host.host_id for host in watch.hosts]
+        layout = LayoutSpec(**asdict(watch.layout))
+        return await look_at(shell.bus, shell.clock, watch.job_id, watch.generation, hosts, layout)
+
+    return look
+
+
+def _link_trier(shell: Shell) -> TryLinks:
+    async def ask(watch: Watch) -> LinkLook | None:
+        """Let the hosts of a job try whether they reach one another."""
+        hosts = [host.host_id for host in watch.hosts]
+        return await try_links(shell.bus, shell.clock, hosts, shell.ids.new_id("n"))
+
+    return ask
+
+
+def _prober(shell: Shell, counting: Counting) -> ProbeHost:
     async def probe(host_id: str) -> Probe:
         """Ask a host whether it is there."""
         nonce = shell.ids.new_id("n")
@@ -99,6 +143,7 @@ def _prober(shell: Shell) -> ProbeHost:
             return Probe.NO_RESPONDERS
         except Unavailable:
             return Probe.NO_ANSWER
+        counting.told(host_id, reply.errors)
         return Probe.ANSWERED if reply.nonce == nonce else Probe.NO_ANSWER
 
     return probe

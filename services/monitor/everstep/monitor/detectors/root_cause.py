@@ -2,9 +2,11 @@
 
 A failed rank or host shows itself many times over: every other rank's collective fails. So nothing
 is believed at once. A first sign makes every host of the job a suspect for one bus round trip: the
-probe. Then, in this order: a host that is gone explains everything; a rank that ended by itself
-(killed, restore failed, user error) explains the echoes; if there are only echoes, the run is
-restarted where it is and nobody is cordoned.
+probe. Then, in this order: a host that is gone explains everything; a device that its host says is
+broken explains the ends of the host's ranks, and echoes; a rank that ended by itself (killed,
+restore failed, user error) explains the echoes; if there are only echoes, the hosts try their
+links, and one that is cut from the others explains them; else the run is restarted where it is and
+nobody is cordoned.
 
 Synchronous training helps: as long as *any* rank completes steps, *every* rank lives, so an agent
 that has gone silent while its job steps on is only an agent (its supervisor brings it back).
@@ -18,14 +20,22 @@ and waiting for a collective's timeout (the survivors would idle for minutes).
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from everstep.core.record import Record
-from everstep.core.time import HOUR_MS
+from everstep.monitor.detectors.counters import HostFault, blamed
+from everstep.monitor.detectors.links import LinkView, partitioned, undecided
+from everstep.monitor.detectors.rank_ends import (
+    ROOTS,
+    bad_entry_point,
+    host_too_small,
+    killed,
+    restore_failed,
+    user_error,
+)
+from everstep.monitor.detectors.verdict import Verdict
 from everstep.monitor.events import Action, ExitClass, RankEnded
 from everstep.monitor.policy import Limits
 
@@ -69,8 +79,11 @@ class Evidence:
 
     ``stepped_ms`` is when a step was last seen to complete (or when ranks were started), ``step``
     the newest one; ``root_ms`` and ``echo_ms`` are when the first report of each kind came in.
+    Ranks are expected from ``placed_ms`` on, and not before a restore is ``planned``.
     ``user_errors_before`` are the step and signature of user errors in earlier generations.
-    ``blind`` says that the monitor itself cannot see: bus away, or just back.
+    ``blind`` says that the monitor itself cannot see: bus away, or just back. ``links`` are what
+    hosts say of their ways to one another; None where they cannot be asked. ``broken`` is what the
+    hosts' own error counters say of their devices.
     """
 
     generation: int
@@ -82,47 +95,27 @@ class Evidence:
     step: int = 0
     stepped_ms: int = 0
     placed_ms: int = 0
+    planned: bool = True
     progressed: bool = False
     blind: bool = False
     user_errors_before: tuple[tuple[int, str], ...] = ()
     deaths: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The root cause and what to do."""
-
-    kind: str
-    action: Action
-    ranks: tuple[int, ...]
-    hosts: tuple[str, ...]
-    reason: str
-    failed_at_ms: int
-    detail: str = ""
+    links: LinkView | None = None
+    broken: tuple[HostFault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Hosts to ask now, or a verdict, or neither: wait."""
+    """Hosts to ask now, or links to be tried, or a verdict, or nothing: wait."""
 
     probe: tuple[str, ...] = ()
+    try_links: bool = False
     verdict: Verdict | None = None
 
 
 NOT_YET: Final = Judgement()
-ROOTS: Final = frozenset(
-    {
-        ExitClass.KILLED,
-        ExitClass.USER_ERROR,
-        ExitClass.BAD_ENTRY_POINT,
-        ExitClass.RESTORE_FAILED,
-    }
-)
-
-
-def signature(error: str) -> str:
-    """Return an error line without what differs from process to process: addresses."""
-    return re.sub(r"0x[0-9a-fA-F]+", "0x?", error)
+# How a rank may end on a device that breaks under it: by a signal, or by an error of its library.
+BY_A_DEVICE: Final = frozenset({ExitClass.KILLED, ExitClass.USER_ERROR, ExitClass.RESTORE_FAILED})
 
 
 def judge(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
@@ -134,7 +127,10 @@ def judge(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
     roots = [end for end in evidence.ended if end.exit_class in ROOTS]
     bad_entry = [end for end in roots if end.exit_class is ExitClass.BAD_ENTRY_POINT]
     if bad_entry:
-        return Judgement(verdict=_bad_entry_point(bad_entry))
+        return Judgement(verdict=bad_entry_point(bad_entry))
+    too_large = [end for end in roots if end.exit_class is ExitClass.HOST_TOO_SMALL]
+    if too_large:
+        return Judgement(verdict=host_too_small(too_large))
     silent = _silent(now_ms, evidence, limits)
     vanished = _vanished(now_ms, evidence, limits)
     broken = bool(roots or evidence.echoes or vanished)
@@ -150,6 +146,11 @@ def judge(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
         return NOT_YET  # asked again every second; it speaks, or has been silent for long enough
     if gone:
         return Judgement(verdict=_host_lost(now_ms, evidence, gone))
+    faults = _explaining(evidence, roots)
+    if faults:
+        ranks = {host.host_id: host.ranks for host in evidence.hosts}
+        seen = f"{len(roots)} ranks ended there, {len(evidence.echoes)} collective errors"
+        return Judgement(verdict=blamed(faults, ranks, seen))
     if roots:
         return _rank_root(now_ms, roots, evidence, limits)
     if evidence.echoes:
@@ -157,6 +158,14 @@ def judge(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
     if vanished:
         return Judgement(verdict=_ranks_vanished(now_ms, vanished))
     return NOT_YET
+
+
+def _explaining(evidence: Evidence, roots: list[RankEnded]) -> list[HostFault]:
+    """Broken devices that explain the failure: where ranks ended, or anywhere if none did."""
+    if not roots:
+        return list(evidence.broken)
+    places = {end.host_id for end in roots if end.exit_class in BY_A_DEVICE}
+    return [fault for fault in evidence.broken if fault.host_id in places]
 
 
 def _silent(now_ms: int, evidence: Evidence, limits: Limits) -> frozenset[str]:
@@ -238,19 +247,6 @@ def _host_lost(now_ms: int, evidence: Evidence, gone: tuple[HostView, ...]) -> V
     )
 
 
-def _bad_entry_point(ends: list[RankEnded]) -> Verdict:
-    first = min(ends, key=lambda end: (end.at_ms, end.rank))
-    return Verdict(
-        kind="bad_entry_point",
-        action=Action.FAIL,
-        ranks=tuple(sorted(end.rank for end in ends)),
-        hosts=(),
-        reason=f"the entry point cannot be loaded: {first.error}",
-        detail=first.detail or first.error,
-        failed_at_ms=first.at_ms,
-    )
-
-
 def _rank_root(
     now_ms: int, roots: list[RankEnded], evidence: Evidence, limits: Limits
 ) -> Judgement:
@@ -265,64 +261,21 @@ def _rank_root(
         if exit_class is ExitClass.USER_ERROR:
             if now_ms - evidence.root_ms < limits.user_error_group_ms:
                 return NOT_YET
-            return Judgement(verdict=_user_error(ends, evidence))
+            return Judgement(verdict=user_error(ends, evidence.user_errors_before))
         if now_ms - evidence.root_ms < limits.death_group_ms:
             return NOT_YET
         if exit_class is ExitClass.KILLED:
-            return Judgement(verdict=_killed(ends, evidence, limits))
-        return Judgement(verdict=_restore_failed(ends))
+            return Judgement(verdict=killed(ends, evidence.deaths, limits.deaths_per_hour_max))
+        return Judgement(verdict=restore_failed(ends))
     raise AssertionError("roots hold only the classes above")
-
-
-def _killed(ends: list[RankEnded], evidence: Evidence, limits: Limits) -> Verdict:
-    first = ends[0]
-    hosts = tuple(sorted({end.host_id for end in ends}))
-    recent = Counter(host for host, at in evidence.deaths if at > first.at_ms - HOUR_MS)
-    unsound = tuple(h for h in hosts if recent[h] >= limits.deaths_per_hour_max)
-    often = "".join(f"; {h} had {recent[h]} within the hour" for h in unsound)
-    return Verdict(
-        kind="rank_killed",
-        action=Action.REPLACE_IF_SPARE if unsound else Action.RESTART,
-        ranks=tuple(end.rank for end in ends),
-        hosts=unsound or hosts,
-        reason=f"rank {first.rank} on {first.host_id} ended by signal {first.signal}{often}",
-        detail=first.detail,
-        failed_at_ms=first.at_ms,
-    )
-
-
-def _restore_failed(ends: list[RankEnded]) -> Verdict:
-    return Verdict(
-        kind="restore_failed",
-        action=Action.RESTART,
-        ranks=tuple(end.rank for end in ends),
-        hosts=tuple(sorted({end.host_id for end in ends})),
-        reason=f"rank {ends[0].rank} could not load its state: {ends[0].error}",
-        detail=ends[0].detail,
-        failed_at_ms=ends[0].at_ms,
-    )
-
-
-def _user_error(ends: list[RankEnded], evidence: Evidence) -> Verdict:
-    first = ends[0]
-    repeated = (first.step, signature(first.error)) in evidence.user_errors_before
-    again = " for the second time: stopping, since another try would end the same way"
-    return Verdict(
-        kind="user_error",
-        action=Action.FAIL if repeated else Action.RESTART,
-        ranks=tuple(end.rank for end in ends),
-        hosts=(),
-        reason=f"user code raised on rank {first.rank} after step {first.step}: {first.error}"
-        f"{again if repeated else ''}",
-        detail=first.detail,
-        failed_at_ms=first.at_ms,
-    )
 
 
 def _vanished(now_ms: int, evidence: Evidence, limits: Limits) -> tuple[HostView, ...]:
     """Hosts whose agents have not seen some of their ranks for too long, with no word of an end."""
     ended = {end.rank for end in evidence.ended}
     if not evidence.progressed:
+        if not evidence.planned:
+            return ()  # a plan may wait for a person, for as long as that takes
         if now_ms - evidence.placed_ms < limits.missing_before_first_step_ms:
             return ()
     elif now_ms - evidence.stepped_ms <= limits.missing_ms:
@@ -350,8 +303,12 @@ def _ranks_vanished(now_ms: int, vanished: tuple[HostView, ...]) -> Verdict:
 def _only_echoes(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
     echoes = sorted(evidence.echoes, key=lambda echo: (echo.at_ms, echo.rank))
     first = echoes[0]
+    by_links = _by_links(now_ms, evidence, first, limits)
+    if by_links is not None:
+        return by_links
     if now_ms - evidence.echo_ms < limits.echo_patience_ms:
         return NOT_YET
+    tried = evidence.links is not None and evidence.links.standing.text
     return Judgement(
         verdict=Verdict(
             kind="collective_error",
@@ -359,10 +316,34 @@ def _only_echoes(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
             ranks=tuple(sorted({echo.rank for echo in echoes})),
             hosts=(),
             reason=f"collectives failed on {len(echoes)} ranks (first: rank {first.rank} on "
-            f"{first.host_id}: {first.error}), every host answers, {_returned(evidence)}",
+            f"{first.host_id}: {first.error}), every host answers, {_returned(evidence)}"
+            f"{f', {tried}' if tried else ''}",
             failed_at_ms=first.at_ms,
         )
     )
+
+
+def _by_links(now_ms: int, evidence: Evidence, first: Echo, limits: Limits) -> Judgement | None:
+    """Judge by the links between the hosts; None when they do not explain the echoes."""
+    links = evidence.links
+    if links is None:
+        return None
+    if links.asking:
+        return NOT_YET
+    if links.asked_ms < evidence.echo_ms:
+        return Judgement(try_links=True)
+    standing = links.standing
+    if standing.cut:
+        seen = f"{len(evidence.echoes)} collective errors"
+        ranks = {host.host_id: host.ranks for host in evidence.hosts}
+        verdict = partitioned(standing, ranks, failed_at_ms=first.at_ms, seen=seen)
+        return Judgement(verdict=verdict)
+    if not standing.look_again or now_ms - evidence.echo_ms > limits.links_tie_ms_max:
+        return None
+    if now_ms - links.asked_ms < limits.links_again_ms:
+        return NOT_YET
+    note = undecided(standing, failed_at_ms=first.at_ms) if standing.tie else None
+    return Judgement(try_links=True, verdict=note)
 
 
 def _returned(evidence: Evidence) -> str:

@@ -1,0 +1,1 @@
+"""Campaigns of faults against a stack on this machine, the truth beside the outcome."""

@@ -1,0 +1,88 @@
+"""How a generation begins, and how a job ends: the events that several commands lead to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from everstep.controller import policy
+from everstep.controller.events import Event, GenerationBegun, JobFailed, JobPaused, JobStopped
+from everstep.controller.state import COMING_UP, Job
+
+
+def without(job: Job, silent: tuple[str, ...], at_ms: int) -> Event:
+    """Begin the next generation without hosts that did not answer."""
+    return again(job, silent, at_ms, why=f"no answer from {', '.join(sorted(silent))}")
+
+
+def again(
+    job: Job,
+    lost: tuple[str, ...],
+    at_ms: int,
+    *,
+    why: str,
+    incident: str = "",
+    unsound: tuple[str, ...] = (),
+) -> Event:
+    """Begin the next generation, unless the job has been restarted too often already.
+
+    A budget that was spent on hosts that answer and are not sound costs them their seats: the job
+    waits for others rather than fail.
+
+    Args:
+        job: before it.
+        lost: hosts to go on without.
+        at_ms: when [ms since epoch].
+        why: for a person, if this was once too often.
+        incident: that caused it.
+        unsound: hosts to go on without if there are spares.
+    """
+    refusal = policy.restart_refusal(job, at_ms)
+    if refusal and policy.gives_up(job, unsound, at_ms):
+        lost, unsound = tuple({*lost, *unsound}), ()
+    elif refusal:
+        return failed(job, "restart_budget", f"{refusal}. The last one: {why}", at_ms)
+    begun = next_generation(
+        job, "recovery", at_ms, from_step=job.from_step if job.phase in COMING_UP else -1
+    )
+    return replace(
+        begun,
+        incident_id=incident,
+        lost_hosts=tuple(sorted(lost)),
+        unsound_hosts=tuple(sorted(unsound)),
+    )
+
+
+def next_generation(job: Job, cause: str, at_ms: int, *, from_step: int = -1) -> GenerationBegun:
+    """Begin the next generation; a person who names a step knows what it is worth."""
+    return GenerationBegun(
+        job_id=job.job_id,
+        generation=job.generation + 1,
+        cause=cause,
+        from_step=from_step,
+        at_ms=at_ms,
+        before_step=job.before_step if from_step < 0 else 0,
+    )
+
+
+def reopened(job: Job, from_step: int, at_ms: int) -> GenerationBegun:
+    """Begin again after a failure or a stop, from what was stored.
+
+    The hosts were told to forget the job at the next generation: a late one of these messages must
+    not meet new ranks, so this is the one after it.
+    """
+    begun = next_generation(job, "restart", at_ms, from_step=from_step)
+    return replace(begun, generation=begun.generation + 1)
+
+
+def rested(job: Job, cause: str, generation: int, at_ms: int) -> Event:
+    """End what a stop or a pause began."""
+    if cause == "stop":
+        return JobStopped(job_id=job.job_id, generation=generation, at_ms=at_ms)
+    return JobPaused(job_id=job.job_id, generation=generation, at_ms=at_ms)
+
+
+def failed(job: Job, why: str, detail: str, at_ms: int) -> JobFailed:
+    """End a job that would not get further."""
+    return JobFailed(
+        job_id=job.job_id, generation=job.generation, why=why, detail=detail, at_ms=at_ms
+    )

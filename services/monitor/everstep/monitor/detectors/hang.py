@@ -1,0 +1,155 @@
+"""Says when no step for so long is worth a look, and how long each explanation is waited for.
+
+Looking harms nobody (a third of a second of the agents, one interrupted system call of a rank), so
+it begins early; judging restarts a run, so it waits for as long as what is seen could be in order.
+A stopped rank cannot be in order, nor can one that stands still in the middle of a step that the
+others have long finished. What a rank does before its first step or between two steps (compile,
+evaluate, save) may take long, and from outside nothing tells it from a loop that never ends: it is
+given nearly as long as the other ranks will wait for it.
+
+Rejected: one limit for all (15 s shoots evaluations, 10 minutes is no detection), and a limit that
+the user sets for each kind of pause (nobody does, until the first false alarm).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Final
+
+GAPS_MAX: Final = (
+    32  # steps that "usual" and "long" look back on: a median that two pauses leave alone
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangLimits:
+    """Thresholds of hangs; chosen, not measured, but for the sums in the remarks."""
+
+    # Looks at 6, 8 and 10 s and a verdict with the third keep the promise of 15 s for all runs with
+    # steps below 1 s, with 4 s to spare for slow answers.
+    look_ms: int = 6_000
+    look_again_ms: int = 2_000
+    judge_ms: int = 10_000
+    # In units of the usual step. A step's time scatters by less than its half, the odd one (a page
+    # cache that is cold, a host that was busy) takes a few times as long.
+    look_steps: int = 8
+    judge_steps: int = 10
+    # One long step announces others: kernels that are compiled for a new shape, an evaluation.
+    look_long_steps: float = 1.5
+    judge_long_steps: float = 2.0
+    # Before the first step of a generation, models are compiled, caches filled and corpora opened.
+    look_first_ms: int = 30_000
+    judge_first_ms: int = 600_000
+    # The others give up when their collective's timeout is over, and then nobody is named: what may
+    # be in order is judged this much before.
+    timeout_margin_ms: int = 15_000
+    # Everybody stands still and nobody is to blame, not even a collective: a person's pause, or a
+    # deadlock that no timeout ends.
+    hopeless_ms: int = 1_800_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How a run steps, on the monitor's own clock.
+
+    Args:
+        stepped_ms: when a step was last seen to complete, or since when ranks could be at work.
+        gaps_ms: the newest times between two steps, oldest first.
+        progressed: whether this generation has completed a step.
+    """
+
+    stepped_ms: int
+    gaps_ms: tuple[int, ...] = ()
+    progressed: bool = False
+
+    @property
+    def usual_ms(self) -> int:
+        """Median time of a step, 0 before there is one."""
+        return round(median(self.gaps_ms)) if self.gaps_ms else 0
+
+    @property
+    def longest_ms(self) -> int:
+        """The longest of the newest steps."""
+        return max(self.gaps_ms, default=0)
+
+    def begun(self, now_ms: int) -> Pace:
+        """Return the pace of a new generation: it steps as the last one did, once it steps."""
+        return replace(self, stepped_ms=now_ms, progressed=False)
+
+    def stepped(self, now_ms: int) -> Pace:
+        """Return the pace after one more step, which nobody had completed before."""
+        gaps_ms = self.gaps_ms
+        if self.progressed:
+            gaps_ms = (*gaps_ms, max(0, now_ms - self.stepped_ms))[-GAPS_MAX:]
+        return Pace(stepped_ms=max(self.stepped_ms, now_ms), gaps_ms=gaps_ms, progressed=True)
+
+    def excused(self, now_ms: int) -> Pace:
+        """Return the pace when the monitor itself could not see until now."""
+        return replace(self, stepped_ms=max(self.stepped_ms, now_ms))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """For how long without a step each explanation is waited for [ms].
+
+    Args:
+        look: before anybody is asked.
+        stopped: a rank that is stopped.
+        sure: a rank that stands still, or spins, in the middle of a step.
+        unsure: a rank that may be at work.
+        hopeless: everybody, whatever they do.
+    """
+
+    look: int
+    stopped: int
+    sure: int
+    unsure: int
+    hopeless: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stuck:
+    """No step for longer than usual: time to look at the ranks' stacks."""
+
+    silent_ms: int
+    patience_ms: int
+    usual_ms: int
+
+
+def is_stuck(now_ms: int, pace: Pace, limits: HangLimits) -> Stuck | None:
+    """Say whether to look at the ranks; None while the next step is not overdue.
+
+    Args:
+        now_ms: on the clock of ``pace``. Do not ask while the monitor is blind.
+        pace: of a run that tells of its steps; a script without the SDK has none.
+        limits: thresholds.
+    """
+    silent_ms = now_ms - pace.stepped_ms
+    patience_ms = patience_for(pace, limits, collective_timeout_ms=0).look
+    if silent_ms < patience_ms:
+        return None
+    return Stuck(silent_ms=silent_ms, patience_ms=patience_ms, usual_ms=pace.usual_ms)
+
+
+def patience_for(pace: Pace, limits: HangLimits, *, collective_timeout_ms: int) -> Patience:
+    """Return for how long each explanation is waited for at this pace.
+
+    Args:
+        pace: of the run.
+        limits: thresholds.
+        collective_timeout_ms: after which the ranks' collectives fail by themselves.
+    """
+    usual, longest = pace.usual_ms, pace.longest_ms
+    stopped = max(limits.judge_ms, limits.judge_steps * usual)
+    long_judge = round(limits.judge_long_steps * longest)
+    sure = max(stopped, long_judge, 0 if pace.progressed else limits.judge_first_ms)
+    unsure = max(sure, collective_timeout_ms - limits.timeout_margin_ms)
+    look = max(limits.look_ms, limits.look_steps * usual, round(limits.look_long_steps * longest))
+    return Patience(
+        look=look if pace.progressed else limits.look_first_ms,
+        stopped=stopped,
+        sure=sure,
+        unsure=unsure,
+        hopeless=max(limits.hopeless_ms, 2 * unsure),
+    )

@@ -1,0 +1,27 @@
+"""What a detector concludes: the cause of an incident, and what should be done about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everstep.core.corrections import PositionRange
+from everstep.monitor.events import Action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The root cause and what to do; the fields are those of ``IncidentOpened``.
+
+    ``step`` is the newest completed one where the detector has looked at steps, else -1.
+    """
+
+    kind: str
+    action: Action
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    reason: str
+    failed_at_ms: int
+    detail: str = ""
+    step: int = -1
+    suspect_from_step: int = 0
+    skipped: tuple[PositionRange, ...] = ()

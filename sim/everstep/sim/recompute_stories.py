@@ -1,0 +1,151 @@
+"""Named stories of chips that compute wrong: found by doing work twice, and gone back behind."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from everstep.monitor.events import Action, IncidentOpened
+from everstep.sim.corruption_stories import begin, replicas
+from everstep.sim.corruption_stories import found as found_in_the_end
+from everstep.sim.remaking import Flaw
+from everstep.sim.stage import Stage
+from everstep.sim.telling import JOB, Story
+from everstep.wire.v1 import jobs_pb2
+
+EVERY: Final = {"recompute_every_steps": 10}
+WRONG: Final = 24  # the first step that is made wrong; steps 10 and 20 came out alike
+FOUND: Final = 30
+
+
+async def found(stage: Stage, count: int = 1) -> list[IncidentOpened]:
+    """Wait for the end; no flawed chip had a hand in the state. Returns what was found."""
+    incidents = await found_in_the_end(stage, count)
+    training = stage.training(JOB)
+    assert training is not None
+    assert training.state not in stage.world.flaws.tainted, "it ended with a tainted state"
+    return incidents
+
+
+async def wrong_work(stage: Stage) -> None:
+    """One of three replicas: its host is out, and all since the last comparison is made again."""
+    await begin(stage, replicas(3, corruption=EVERY))
+    culprit = stage.hosts_of(JOB)[1]
+    stage.world.flaws.hosts[culprit] = Flaw(first=WRONG)
+    await stage.running(JOB, 2)
+    assert culprit not in stage.hosts_of(JOB)
+    [incident] = await found(stage)
+    assert (incident.action, incident.hosts, incident.ranks) == (Action.REPLACE, (culprit,), (2,))
+    assert (incident.step, incident.suspect_from_step) == (FOUND, 21)
+    assert await stage.restores(JOB) == [-1, 20]
+
+
+async def wrong_work_once(stage: Stage) -> None:
+    """It does not come again in other pairs: they go on from before it, and none is replaced."""
+    await begin(stage, replicas(3, corruption=EVERY))
+    hosts = stage.hosts_of(JOB)
+    stage.world.flaws.hosts[hosts[2]] = Flaw(first=FOUND, last=FOUND, half=True, generation=1)
+    await stage.running(JOB, 2)
+    assert stage.hosts_of(JOB) == hosts
+    [incident] = await found(stage)
+    assert incident.action is Action.RESTART
+    assert hosts[2] in incident.hosts
+    assert len(incident.hosts) == 2
+    assert await stage.restores(JOB) == [-1, FOUND - 1]
+
+
+async def wrong_work_of_one_of_two_that_contradicts_itself(stage: Stage) -> None:
+    """It makes its own work again, and not the same mistake."""
+    await begin(stage, replicas(2, corruption=EVERY))
+    _, culprit = stage.hosts_of(JOB)
+    stage.world.flaws.hosts[culprit] = Flaw(first=WRONG)
+    await stage.running(JOB, 2)
+    assert culprit not in stage.hosts_of(JOB)
+    [incident] = await found(stage)
+    assert (incident.action, incident.hosts) == (Action.REPLACE, (culprit,))
+    assert await stage.restores(JOB) == [-1, 20]
+
+
+async def wrong_work_of_one_of_two(stage: Stage) -> None:
+    """A tie, and a tie again: then a spare does the work a third time, and that tells."""
+    await begin(stage, replicas(2, corruption=EVERY))
+    hosts = stage.hosts_of(JOB)
+    other, culprit = hosts
+    stage.world.flaws.hosts[culprit] = Flaw(first=WRONG, repeats=True)
+    await stage.running(JOB, 2)
+    assert stage.hosts_of(JOB) == hosts
+    await stage.running(JOB, 3)
+    assert other not in stage.hosts_of(JOB)
+    await stage.running(JOB, 4)
+    assert culprit not in stage.hosts_of(JOB)
+    incidents = await found(stage, 3)
+    assert [one.action for one in incidents] == [
+        Action.RESTART,
+        Action.REPLACE_IF_SPARE,
+        Action.REPLACE,
+    ]
+    assert incidents[-1].hosts == (culprit,)
+
+
+async def wrong_work_again_without_a_spare(stage: Stage) -> None:
+    """Two replicas, no third place: in the end somebody has to look."""
+    await begin(stage, replicas(2, corruption=EVERY))
+    hosts = stage.hosts_of(JOB)
+    spares = sorted(set(stage.world.hosts) - set(hosts))
+    for host_id in spares:  # one after the other: many at once are the monitor's own blindness
+        stage.world.power_off(host_id)
+        gone = partial(_is_cordoned, stage, host_id)
+        await stage.until(gone, f"{host_id} found dead", limit_s=60)
+    await stage.step_reached(JOB, 11)
+    training = stage.training(JOB)
+    assert training is not None
+    stage.world.flaws.hosts[hosts[0]] = Flaw(first=training.step + 1, repeats=True)
+    await stage.until(lambda: stage.job(JOB).phase == "paused", "held", limit_s=600)
+    assert stage.hosts_of(JOB) == hosts
+    stage.world.flaws.hosts.clear()  # somebody has looked, and mended it
+    at_ms = stage.world.clock.now_ms()
+    await stage.world.order(jobs_pb2.ResumeJob(job_id=JOB, at_ms=at_ms))
+    incidents = await found(stage, 3)
+    assert [one.action for one in incidents] == [
+        Action.RESTART,
+        Action.REPLACE_IF_SPARE,
+        Action.HOLD,
+    ]
+
+
+async def activation_that_differs_when_it_is_made_again(stage: Stage) -> None:
+    """The rank itself shows it, at once, whatever the others do."""
+    await begin(stage, replicas(2))
+    culprit = stage.hosts_of(JOB)[0]
+    stage.world.flaws.hosts[culprit] = Flaw(first=WRONG, last=WRONG, itself=True)
+    await stage.running(JOB, 2)
+    assert culprit not in stage.hosts_of(JOB)
+    [incident] = await found(stage)
+    assert (incident.action, incident.hosts) == (Action.REPLACE, (culprit,))
+    assert incident.suspect_from_step == WRONG
+
+
+async def wrong_work_where_bits_may_vary(stage: Stage) -> None:
+    """A job that does not ask for kernels that repeat their bits is only told of it."""
+    spec = replicas(3, corruption=EVERY, deterministic=False)
+    await begin(stage, spec)
+    stage.world.flaws.hosts[stage.hosts_of(JOB)[1]] = Flaw(first=WRONG)
+    await stage.finish(1)
+    incidents = await stage.incidents(JOB)
+    assert {(one.kind, one.action) for one in incidents} == {("recompute_differs", Action.NOTE)}
+    assert await stage.causes(JOB) == ["launch"]
+
+
+def _is_cordoned(stage: Stage, host_id: str) -> bool:
+    return stage.invariants.fleet.hosts[host_id].cordon is not None
+
+
+STORIES: Final[tuple[Story, ...]] = (
+    wrong_work,
+    wrong_work_once,
+    wrong_work_of_one_of_two_that_contradicts_itself,
+    wrong_work_of_one_of_two,
+    wrong_work_again_without_a_spare,
+    activation_that_differs_when_it_is_made_again,
+    wrong_work_where_bits_may_vary,
+)

@@ -1,0 +1,73 @@
+"""Each rule about wrong bits is what makes its story end well: without it, it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from everstep.controller import decider as controller
+from everstep.memory.gate import Gate
+from everstep.monitor import decider as monitor
+from everstep.monitor.detectors import corruption_course
+from everstep.sim.faults import Fault
+from everstep.sim.network import Conditions
+from everstep.sim.scenarios import play
+from everstep.sim.swarm import plan_of, run_plan
+
+BAD_NETWORK = Conditions(
+    latency_s=0.005, late_share=0.05, late_s=0.5, lost_share=0.02, doubled_share=0.1
+)
+
+
+def fails(name: str) -> None:
+    """Say that a story does not end well."""
+    with pytest.raises(AssertionError):
+        play(name)
+
+
+@pytest.mark.parametrize("name", ["flipped_bit", "flipped_bit_on_one_of_two"])
+@pytest.mark.parametrize("seed", range(3))
+def test_story_ends_well_on_a_bad_network(name: str, seed: int):
+    """Ranks tell again what they hold, with every step that they make."""
+    play(name, seed=seed, conditions=BAD_NETWORK)
+
+
+def test_without_the_gate_the_sound_step_is_overwritten(monkeypatch):
+    """Memory holds the two newest steps, and both are wrong when it is known."""
+    monkeypatch.setattr(Gate, "opens", lambda *_, **__: True)
+    fails("flipped_bit_while_the_monitor_starts_anew")
+
+
+def test_without_the_first_suspect_step_the_run_goes_on_from_it(monkeypatch):
+    """The newest step in memory is the wrong one."""
+    monkeypatch.setattr(controller, "SILENT_CORRUPTION", "")
+    fails("flipped_bit")
+
+
+def test_without_doubts_nobody_is_ever_named_among_two(monkeypatch):
+    """However often it was among them."""
+    monkeypatch.setattr(monitor, "named", lambda *_: "")
+    fails("flipped_bit_twice_beside_others")
+
+
+def test_without_patience_a_monitor_that_starts_anew_sees_nothing(monkeypatch):
+    """The first host to tell it of a step that is long held would be judged alone."""
+    told = corruption_course.CorruptionCourse._take
+
+    def hasty(course, rank):
+        told(course, rank)
+        for step, one in course._told.items():
+            one.since = min(one.since, step)
+
+    monkeypatch.setattr(corruption_course.CorruptionCourse, "_take", hasty)
+    fails("flipped_bit_while_the_monitor_starts_anew")
+
+
+def test_swarm_sees_a_run_that_goes_on_with_a_wrong_bit(monkeypatch):
+    """What nobody looks for is not found, and the world knows of it."""
+    fault = Fault(kind="wrong_bit", at_s=20.0, seed="flip")
+    plan = replace(plan_of(1), faults=(fault,), conditions=Conditions(), jobs=1)
+    assert run_plan(plan).wrong == ()
+    monkeypatch.setattr(corruption_course.CorruptionCourse, "told", lambda *_: [])
+    assert any("a bit that is wrong since step" in one for one in run_plan(plan).wrong)

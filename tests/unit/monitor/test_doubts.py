@@ -1,0 +1,62 @@
+"""Suspicion fades with time alone, and two doubts name whom they have in common."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everstep.monitor.doubts import Doubt, named, suspicion
+
+DAY_MS = 86_400_000
+WEEK_MS = 7 * DAY_MS
+
+
+def doubt(*hosts: str, day: int = 0) -> Doubt:
+    """One of these hosts was wrong."""
+    return Doubt(hosts=hosts, at_ms=day * DAY_MS)
+
+
+def test_one_doubt_between_two_names_nobody():
+    """Each has half of it."""
+    assert suspicion([doubt("a", "b")], 0, WEEK_MS) == {"a": 0.5, "b": 0.5}
+    assert named((), doubt("a", "b"), WEEK_MS) == ""
+
+
+def test_second_pair_within_a_half_life_names_the_common_host():
+    """Just within it, and no longer beyond."""
+    assert named([doubt("a", "b")], doubt("b", "c", day=7), WEEK_MS) == "b"
+    assert named([doubt("a", "b")], doubt("b", "c", day=8), WEEK_MS) == ""
+
+
+def test_same_pair_again_tells_nothing_new():
+    """However often: both are as likely as before."""
+    again = [doubt("a", "b", day=day) for day in range(5)]
+    assert named(again, doubt("a", "b", day=6), WEEK_MS) == ""
+
+
+def test_somebody_who_is_not_among_the_newest_is_not_named():
+    """What was wrong now was one of these."""
+    earlier = [doubt("a", "b"), doubt("a", "c")]
+    assert named(earlier, doubt("d", "e", day=1), WEEK_MS) == ""
+
+
+@pytest.mark.parametrize(("count", "who"), [(1, ""), (2, "a")])
+def test_three_suspects_take_three_doubts(count: int, who: str):
+    """A third each: two doubts come to two thirds, three to one."""
+    earlier = [doubt("a", f"x{n}", f"y{n}") for n in range(count)]
+    assert named(earlier, doubt("a", "x", "y"), WEEK_MS) == who
+
+
+hosts = st.lists(st.sampled_from("abcde"), min_size=1, max_size=4, unique=True)
+
+
+@given(st.lists(hosts, max_size=6), hosts, st.randoms())
+@settings(deadline=None)
+def test_order_of_doubts_and_hosts_does_not_matter(earlier, newest, random):
+    """Sums do not ask for it."""
+    before = [doubt(*one) for one in earlier]
+    mixed = [doubt(*random.sample(one, len(one))) for one in random.sample(earlier, len(earlier))]
+    who = named(before, doubt(*newest), WEEK_MS)
+    assert named(mixed, doubt(*reversed(newest)), WEEK_MS) == who
+    assert who in {"", *newest}

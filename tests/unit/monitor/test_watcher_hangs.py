@@ -1,0 +1,73 @@
+"""When the watch loop looks at the ranks of a run, and what a step that does not come means."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.monitor.test_watcher import HOSTS, Stage
+
+from everstep.core.placement import Layout
+from everstep.monitor.commands import MarkJob
+from everstep.monitor.events import Action, Mark
+
+SUBMITTED = MarkJob(
+    job_id="j",
+    generation=0,
+    mark=Mark.SUBMITTED,
+    layout=Layout(dp_shard=6),
+    steps=1_000,
+    collective_timeout_ms=120_000,
+)
+
+
+@pytest.fixture
+async def planned() -> Stage:
+    """The same job, whose layout is known and which steps once a second."""
+    stage = Stage()
+    await stage.watcher.mark(SUBMITTED)
+    marks = ((Mark.BEGUN, {"cause": "launch"}), (Mark.PLACED, {"hosts": HOSTS}))
+    for mark, fields in (*marks, (Mark.PLANNED, {"step": -1})):
+        await stage.watcher.mark(MarkJob(job_id="j", generation=1, mark=mark, **fields))
+    for step in range(1, 11):
+        await stage.tick(1_000)
+        for host in HOSTS:
+            await stage.watcher.stepped("j", 1, host.host_id, step)
+    return stage
+
+
+async def test_rank_that_is_stopped_is_named_within_15_s(planned: Stage):
+    """Its neighbours wait for it and are not blamed; it is restarted where it is."""
+    planned.stopped = {3}
+    await planned.tick(15_000)
+    (incident,) = await planned.incidents()
+    assert (incident.kind, incident.action) == ("rank_stopped", Action.RESTART)
+    assert (incident.ranks, incident.hosts, incident.step) == ((3,), ("h1",), 10)
+    assert "process state T" in incident.reason
+
+
+async def test_run_that_steps_on_is_not_looked_at(planned: Stage):
+    """A stopped rank would be found; but nobody looks while steps come."""
+    planned.stopped = {3}
+    for step in range(11, 41):
+        await planned.tick(1_000)
+        for host in HOSTS:
+            await planned.watcher.stepped("j", 1, host.host_id, step)
+    assert await planned.incidents() == []
+
+
+async def test_run_that_a_blind_monitor_cannot_see_is_not_judged(planned: Stage):
+    """Steps may have come that it has not heard of; it begins to wait anew."""
+    planned.stopped = {3}
+    planned.connected = False
+    await planned.tick(30_000)
+    planned.connected = True
+    await planned.tick(6_000)
+    assert await planned.incidents() == []
+
+
+async def test_run_after_its_last_step_is_not_late_with_another(planned: Stage):
+    """Ranks may take their time to leave."""
+    for host in HOSTS:
+        await planned.watcher.stepped("j", 1, host.host_id, 1_000)
+    planned.stopped = {3}
+    await planned.tick(30_000)
+    assert await planned.incidents() == []
