@@ -14,6 +14,8 @@ from tests.integration.agent.harness import (
 from tests.integration.agent.relay import relay_to
 from tests.waiting import until
 
+from everstep.agent.host import HostAgent
+from everstep.agent.store import Held
 from everstep.service.commands import host_subject, request
 from everstep.wire.v1.agents_pb2 import CheckLinks, CheckLinksReply, LinkPeer, SaveRanks
 from everstep.wire.v1.common_pb2 import CommandReply
@@ -26,6 +28,12 @@ async def reached(plane: Plane, host_id: str, port: int) -> bool:
     reply = await request(plane.bus, subject, command, CheckLinksReply, timeout_s=10.0)
     [link] = reply.links
     return link.reached
+
+
+async def newest(agent: HostAgent) -> Held:
+    """The newest snapshot of rank 0: both slots may look half written while one overtakes."""
+    held: Held = await until(lambda: agent.memory.newest(JOB, 0), what="snapshot")
+    return held
 
 
 async def test_host_that_was_replaced_writes_nothing_that_counts(tmp_path, caplog):
@@ -53,12 +61,12 @@ async def test_host_that_was_replaced_writes_nothing_that_counts(tmp_path, caplo
         await plane.stop("h3", 2)
         await start_all(plane, placed([holder, newcomer], 1), 2, spec_json(step_ms=5))
         await plane.step_reached(2, 3)
-        held = agent.memory.newest(JOB, 0).preamble.generation
+        held = await newest(agent)
 
         relay.mend()
         await until(lambda: "of job job-1 (generation 1): " in caplog.text, what="refused")
         assert "job job-1 is fenced at generation 2 here" in caplog.text
-        assert held == agent.memory.newest(JOB, 0).preamble.generation == 2
+        assert [held.preamble.generation, (await newest(agent)).preamble.generation] == [2, 2]
         replicas = [one for one in agent.memory.held(JOB) if not one.own and one.rank == 0]
         assert all(one.step <= copied.step for one in replicas)
 
