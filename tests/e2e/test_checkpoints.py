@@ -50,6 +50,11 @@ def test_checkpoint_is_checked_and_its_model_exported(lab: Lab, reference: str, 
     assert bad.returncode == 1
     assert "rank 3, " in bad.stdout
     assert "1 of 8 objects are bad" in bad.stdout
+    assert "the registry knows" in bad.stderr
+    shown = everstep(lab, "checkpoints", "show", *which).stdout
+    assert "found the object of rank 3 bad (rank 3: " in shown
+    left = json.loads(everstep(lab, "checkpoints", "plan", which[0], "--json").stdout)
+    assert left["step"] < int(which[1]), left
     refused = everstep(lab, "checkpoints", "export", *which, "--out", str(tmp_path / "no"))
     assert refused.returncode == 1
     assert "expected xxh3-128" in refused.stderr

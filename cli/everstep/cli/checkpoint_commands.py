@@ -5,28 +5,21 @@ What people say about checkpoints is in ``checkpoint_judging``.
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress
 
 from everstep.cli import checkpoint_files, checkpoint_judging
 from everstep.cli.checkpoint_judging import Generation, StepNumber
+from everstep.cli.checkpoint_store import with_objects
+from everstep.cli.checkpoint_verify import verify
 from everstep.cli.options import JobFilter, JobId, JsonFlag, register, register_listing, session_of
-from everstep.cli.output import ERR, OUT, print_json, print_table, short_time, size
-from everstep.core.errors import InvalidInput, NotFoundError
+from everstep.cli.output import OUT, print_json, print_table, short_time, size
+from everstep.core.errors import InvalidInput
 from everstep.core.ports import ObjectStore
 from everstep.core.system import SystemClock
-from everstep.local import launch
-from everstep.objectstore.s3 import S3Store
-
-T = TypeVar("T")
-ENDPOINT = "EVERSTEP_S3_ENDPOINT"
 
 
 class Form(StrEnum):
@@ -105,6 +98,7 @@ def show(
         "step": f"{found['step']}, made by generation {found['generation']}",
         "state": _state(found) + _fate(found),
         "trust": _trust(found),
+        "objects": _looked_at(found),
         "pinned": _pinned(found),
         "layout": _layout(found),
         "size": f"{size(found['bytes'])} of {found['world_size']} ranks",
@@ -118,68 +112,6 @@ def show(
         return
     rows = [[s["rank"], size(s["bytes"]), s["checksum"], s["uri"]] for s in found["shards"]]
     print_table(["rank", "size", "xxh3-128", "object"], rows, empty="no objects yet")
-
-
-def verify(
-    context: typer.Context,
-    job: JobId,
-    step: StepNumber,
-    generation: Generation = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Read every object of a checkpoint again.
-
-    Names each tensor that is not as it was, and looks whether torch alone could read it; exit
-    code 1 if anything is wrong.
-
-    Example:
-      everstep checkpoints verify demo-4f21ac 60
-    """
-    found = _with_objects(
-        context,
-        (job, step, generation),
-        "reading",
-        checkpoint_files.verify,
-        quiet=as_json,
-    )
-    bad = [one for one in found.objects if one.faults]
-    ok = not bad and not found.torch_fault
-    if as_json:
-        print_json(
-            {
-                "ok": ok,
-                "torch_fault": found.torch_fault,
-                "objects": [
-                    {
-                        "rank": one.rank,
-                        "uri": one.uri,
-                        "bytes": one.bytes,
-                        "tensors": one.tensors,
-                        "faults": list(one.faults),
-                    }
-                    for one in found.objects
-                ],
-            }
-        )
-    else:
-        for one in bad:
-            for fault in one.faults:
-                OUT.print(f"rank {one.rank}, {one.uri}: {fault}", markup=False)
-        total = size(sum(one.bytes for one in found.objects))
-        tensors = sum(one.tensors for one in found.objects)
-        OUT.print(
-            f"{len(bad)} of {len(found.objects)} objects are bad"
-            if bad
-            else f"all {len(found.objects)} objects are sound: {tensors} tensors, {total}"
-        )
-        if found.torch_fault:
-            OUT.print(f"torch alone cannot read it: {found.torch_fault}", markup=False)
-        if bad:
-            ERR.print(
-                f"`everstep checkpoints trust {job} {step} suspect` keeps restarts away from it",
-                markup=False,
-            )
-    raise typer.Exit(0 if ok else 1)
 
 
 def export(
@@ -215,7 +147,7 @@ def export(
     ) -> int:
         return await checkpoint_files.export(store, manifest, part, out.resolve(), progress)
 
-    tensors = _with_objects(context, (job, step, generation), "reading", work, quiet=as_json)
+    tensors = with_objects(context, (job, step, generation), "reading", work, quiet=as_json)
     written = out.stat().st_size
     if as_json:
         print_json({"file": str(out), "tensors": tensors, "bytes": written})
@@ -260,6 +192,15 @@ def _trust(checkpoint: dict[str, Any]) -> str:
     return f"{checkpoint['trust']} ({why})" if why else str(checkpoint["trust"])
 
 
+def _looked_at(checkpoint: dict[str, Any]) -> str:
+    """Say what the newest look at its objects has shown."""
+    at_ms = checkpoint["checked_at_ms"]
+    if not at_ms:
+        return "read back when it was completed"
+    when = short_time(at_ms, now_ms=SystemClock().now_ms())
+    return f"{checkpoint['damage'] or 'all sound, ' + checkpoint['checked_by'] + ' found'}, {when}"
+
+
 def _pinned(checkpoint: dict[str, Any]) -> str:
     if not checkpoint["pinned"]:
         return "no"
@@ -272,75 +213,3 @@ def _layout(checkpoint: dict[str, Any]) -> str:
     return " x ".join(f"{name} {count}" for name, count in sizes.items() if count > 1) or (
         "one rank" if sizes else "not known"
     )
-
-
-def _with_objects(
-    context: typer.Context,
-    which: tuple[str, int, int | None],
-    doing: str,
-    work: Callable[[ObjectStore, dict[str, Any], checkpoint_files.Progress], Awaitable[T]],
-    *,
-    quiet: bool,
-) -> T:
-    """Do something with a complete checkpoint's manifest and the store, showing progress."""
-    session = session_of(context)
-    with session.client() as client:
-        found = client.checkpoint(*which)
-    uri = str(found["manifest_uri"])
-    if found["state"] in {"deleted", "purged"}:
-        raise NotFoundError(
-            f"the checkpoint of step {which[1]} of job {which[0]} was deleted "
-            f"({found['deleted_why']}): `everstep checkpoints --job {which[0]}` lists those that "
-            "there are"
-        )
-    if not uri:
-        raise NotFoundError(
-            f"the checkpoint of step {which[1]} of job {which[0]} is {found['state']}: only a "
-            "complete one has a manifest"
-        )
-
-    async def run(progress: checkpoint_files.Progress) -> T:
-        async with _store(context) as store:
-            manifest = checkpoint_files.manifest_of(await _manifest(store, uri, which[0]), uri)
-            return await work(store, manifest, progress)
-
-    disable = quiet or not ERR.is_terminal
-    with (
-        checkpoint_files.cleaned_up(),
-        Progress(console=ERR, transient=True, disable=disable) as bar,
-    ):
-        task = bar.add_task(doing, total=None)
-        return asyncio.run(run(lambda done, total: bar.update(task, completed=done, total=total)))
-
-
-async def _manifest(store: ObjectStore, uri: str, job: str) -> bytes:
-    try:
-        return await store.get(uri)
-    except NotFoundError as error:
-        raise NotFoundError(
-            f"{error}: somebody has deleted the manifest, and without it nothing says what the "
-            f"other objects must be; `everstep checkpoints --job {job}` lists other steps"
-        ) from None
-
-
-def _store(context: typer.Context) -> Any:
-    """Open the store that the environment names, or the one of this machine's stack."""
-    endpoint = os.environ.get(ENDPOINT)
-    if endpoint:
-        return S3Store.open(
-            endpoint=endpoint,
-            access_key=os.environ.get("EVERSTEP_S3_ACCESS_KEY", ""),
-            secret_key=os.environ.get("EVERSTEP_S3_SECRET_KEY", ""),
-            bucket=os.environ.get("EVERSTEP_S3_BUCKET", "everstep"),
-            secure=os.environ.get("EVERSTEP_S3_SECURE", "true").lower() != "false",
-        )
-    try:
-        stack = launch.require_stack(session_of(context).paths)
-    except NotFoundError as error:
-        raise NotFoundError(
-            f"{error}; for the object store of a cluster set {ENDPOINT} and the keys "
-            "(docs/running.md)"
-        ) from error
-    from everstep.cli.demo_state import open_store  # reads states: only where it is needed
-
-    return open_store(stack)()

@@ -49,6 +49,7 @@ class Checked:
 class Verified:
     """A checkpoint as it was found; ``torch_fault`` is why plain torch could not read it."""
 
+    generation: int
     objects: tuple[Checked, ...]
     torch_fault: str
 
@@ -75,7 +76,9 @@ async def verify(store: ObjectStore, manifest: Mapping[str, Any], progress: Prog
             progress(number, len(shards))
     sound = all(not one.faults for one in checked)
     fault = await _torch_fault(store, manifest, slots) if sound else ""
-    return Verified(objects=tuple(checked), torch_fault=fault)
+    return Verified(
+        generation=int(manifest["generation"]), objects=tuple(checked), torch_fault=fault
+    )
 
 
 async def _torch_fault(
@@ -294,4 +297,5 @@ class _Manifest(msgspec.Struct, frozen=True):
 
     job_id: str
     step: int
+    generation: int
     shards: Annotated[tuple[_ManifestShard, ...], msgspec.Meta(min_length=1)]

@@ -46,7 +46,7 @@ def pin(
     """
     which = (job, step, generation)
     with session_of(context).client() as client:
-        client.judge("PUT", which, "pin", {"note": note, "by": _me()})
+        client.judge("PUT", which, "pin", {"note": note, "by": me()})
     OUT.print(f"the checkpoint of step {step} of job {job} is pinned", markup=False)
 
 
@@ -59,7 +59,7 @@ def unpin(
       everstep checkpoints unpin demo-4f21ac 60
     """
     with session_of(context).client() as client:
-        client.judge("DELETE", (job, step, generation), "pin", by=_me())
+        client.judge("DELETE", (job, step, generation), "pin", by=me())
     OUT.print(f"the checkpoint of step {step} of job {job} is not pinned", markup=False)
 
 
@@ -79,7 +79,7 @@ def trust(
     Example:
       everstep checkpoints trust demo-4f21ac 60 clean --why "the loss is as before"
     """
-    body = {"trust": word.value, "why": why, "by": _me()}
+    body = {"trust": word.value, "why": why, "by": me()}
     with session_of(context).client() as client:
         client.judge("POST", (job, step, generation), "trust", body)
     OUT.print(f"the checkpoint of step {step} of job {job} is {word.value}", markup=False)
@@ -104,7 +104,7 @@ def suspect(
     Example:
       everstep checkpoints suspect demo-4f21ac --from-step 55 --why "wrong learning rate"
     """
-    body = {"from_step": from_step, "to_step": to_step, "why": why, "by": _me()}
+    body = {"from_step": from_step, "to_step": to_step, "why": why, "by": me()}
     with session_of(context).client() as client:
         found = client.suspect(job, body)
         left = client.restore_plan(job, NEWEST)
@@ -152,7 +152,7 @@ def resolve(
     Example:
       everstep checkpoints resolve demo-4f21ac by_hand-1-55 --false-alarm
     """
-    body = {"false_alarm": false_alarm, "why": why, "by": _me()}
+    body = {"false_alarm": false_alarm, "why": why, "by": me()}
     with session_of(context).client() as client:
         client.end_suspicion(job, suspicion, body)
     OUT.print(f"suspicion {suspicion} of job {job} is resolved", markup=False)
@@ -239,7 +239,7 @@ def _print_suspicions(found: list[dict[str, Any]]) -> None:
     print_table(["suspicion", "state", "of", "by"], rows, empty="nothing is suspected")
 
 
-def _me() -> str:
+def me() -> str:
     """Return who asks, for those who read it later."""
     try:
         return getpass.getuser()

@@ -171,7 +171,7 @@ class Client:
         body: Json | None = None,
         **params: Any,
     ) -> Json:
-        """Say something of a checkpoint: ``what`` is ``pin`` or ``trust``."""
+        """Say something of a checkpoint: ``what`` is ``pin``, ``trust`` or ``check``."""
         job_id, step, generation = which
         if generation is not None:
             params["generation"] = generation

@@ -37,6 +37,7 @@ class Kept:
     complete: set[tuple[int, int]] = field(default_factory=set)  # step, generation
     given_up: set[tuple[int, int]] = field(default_factory=set)
     bad_uris: list[str] = field(default_factory=list)
+    damaged: set[tuple[int, int]] = field(default_factory=set)  # as the newest look found
     count: int = 0  # of what was said so far
 
     def present(self, step: int, generation: int) -> bool:
@@ -63,7 +64,7 @@ class Kept:
         """Return the checkpoints that a restore would take."""
         return {
             (step, generation)
-            for step, generation in self.complete - self.given_up
+            for step, generation in self.complete - self.given_up - self.damaged
             if self.present(step, generation)
             and not self.suspect(step, generation)
             and not any(f"/step-{step:08d}/gen-{generation}/" in uri for uri in self.bad_uris)
@@ -115,6 +116,8 @@ class Keeping:
                 job.pins.discard((event.step, event.generation))
             case e.SourceDistrusted():
                 job.bad_uris.append(event.uri)
+            case e.CheckpointChecked():
+                self._take_check(event, job)
             case e.RemovalsDecided():
                 self._check_removals(event, job)
             case _:
@@ -132,6 +135,15 @@ class Keeping:
                     self._fail(event.job_id, f"deleted {which}, which was not given up")
             case _:
                 pass
+
+    def _take_check(self, event: e.CheckpointChecked, job: Kept) -> None:
+        which, folder = (event.step, event.generation), f"/step-{event.step:08d}/"
+        job.damaged.discard(which)
+        if event.bad_ranks:
+            job.damaged.add(which)
+        if event.whole:
+            folder += f"gen-{event.generation}/"
+            job.bad_uris = [uri for uri in job.bad_uris if folder not in uri]
 
     def _check_plan(self, plan: e.RestoreLaidOut, job: Kept) -> None:
         if plan.step < 0:

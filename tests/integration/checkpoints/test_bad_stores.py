@@ -334,7 +334,12 @@ async def test_manifest_that_names_a_missing_shard_is_told_by_name(run):
     [shard] = report.shards
     there = {"rank": 0, "uri": shard.uri, "bytes": shard.bytes, "checksum": shard.checksum}
     gone = there | {"rank": 1, "uri": shard.uri.replace("rank-00000", "rank-00001")}
-    manifest = {"job_id": harness.JOB, "step": report.step, "shards": [there, gone]}
+    manifest = {
+        "job_id": harness.JOB,
+        "step": report.step,
+        "generation": 1,
+        "shards": [there, gone],
+    }
     await plane.objects.put("jobs/manifest.json", json.dumps(manifest).encode())
     read = json.loads(await plane.objects.get("jobs/manifest.json"))
     found = await verify(plane.objects, read, lambda _done, _of: None)

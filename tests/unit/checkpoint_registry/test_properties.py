@@ -25,6 +25,7 @@ from everstep.checkpoint_registry.codec import CHECKPOINTS, HISTORIES
 from everstep.checkpoint_registry.commands import (
     DeleteCheckpoint,
     EndSuspicion,
+    NoteCheck,
     NoteGeneration,
     NoteIncident,
     NoteIncidentEnd,
@@ -133,6 +134,19 @@ HISTORY_COMMANDS = st.one_of(
     st.builds(by_hand, st.integers(0, 5), st.integers(-1, 5)),
     st.builds(
         say, st.sampled_from(list(Trust)), st.integers(0, 5), phase=st.sampled_from(list(Phase))
+    ),
+    st.builds(
+        NoteCheck,
+        job_id=st.just("job"),
+        step=st.integers(0, 5),
+        generation=st.integers(1, 2),
+        bad_ranks=st.sampled_from([(), (0,), (1,), (0, 1)]),
+        whole=st.booleans(),
+        why=st.just("cut"),
+        by=st.just("ann"),
+        at_ms=st.integers(1, 3),
+        phase=st.sampled_from(list(Phase)),
+        world_size=st.just(2),
     ),
     st.builds(pin, st.integers(0, 5), phase=st.sampled_from(list(Phase))),
     st.builds(lambda step: replace(UNPIN, step=step), st.integers(0, 5)),

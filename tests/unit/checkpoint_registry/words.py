@@ -22,7 +22,7 @@ from everstep.checkpoint_registry.events import (
     Shard,
     ShardsStored,
 )
-from everstep.checkpoint_registry.manifest import manifest_key, prefix_of
+from everstep.checkpoint_registry.object_keys import manifest_key, prefix_of
 from everstep.core.record import changed
 
 CHECKPOINT = spec(CHECKPOINTS)

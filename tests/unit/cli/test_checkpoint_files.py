@@ -87,7 +87,7 @@ async def stored(tmp_path: Path):
             slots.append(described(reader.header, f"rank-0000{rank}.shard", {}))
     for name, content in torch_files(slots).items():
         await store.put(f"jobs/j/step-00000008/gen-1/{name}", content)
-    return store, {"job_id": "j", "step": 8, "shards": shards}
+    return store, {"job_id": "j", "step": 8, "generation": 1, "shards": shards}
 
 
 def leftovers(folder: Path) -> list[Path]:
@@ -207,7 +207,7 @@ async def test_what_is_gone_cut_short_or_another_ranks_is_told(stored):
 def test_object_that_is_no_manifest_is_refused():
     """Somebody else's file under that key."""
     shard = {"rank": 0, "uri": "x", "bytes": 1, "checksum": "00"}
-    whole = {"shards": [shard], "job_id": "j", "step": 1}
+    whole = {"shards": [shard], "job_id": "j", "step": 1, "generation": 1}
     assert checkpoint_files.manifest_of(json.dumps(whole).encode(), "x") == whole
     bent = {**whole, "shards": [{**shard, "checksvm": shard["checksum"]} | {"checksum": None}]}
     empty = {**whole, "shards": []}

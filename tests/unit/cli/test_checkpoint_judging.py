@@ -41,6 +41,10 @@ CHECKPOINT = {
     "deleted_why": "",
     "trust": "suspect",
     "trust_why": "loss_spike from step 28",
+    "checked_at_ms": None,
+    "checked_by": "",
+    "bad_ranks": [],
+    "damage": "",
     "pinned": True,
     "pin_note": "paper",
     "pinned_by": "ann",
@@ -145,6 +149,24 @@ def test_checkpoint_is_shown_under_each_name(services, group, command):
         "size       4.0 KiB of 4 ranks",
     ):
         assert line in shown
+
+
+def test_checkpoint_that_was_looked_at_again_says_what_was_found(services):
+    """And when nobody has looked since it was completed."""
+    services.on("GET", "/v1/checkpoints/j/30", CHECKPOINT)
+    assert (
+        "objects    read back when it was completed" in run("checkpoints", "show", "j", "30").stdout
+    )
+    looked = {**CHECKPOINT, "checked_at_ms": 1_000, "checked_by": "ann"}
+    for found, said in (
+        (looked, "objects    all sound, ann found, "),
+        (
+            {**looked, "damage": "ann found the object of rank 1 bad"},
+            "objects    ann found the obj",
+        ),
+    ):
+        services.on("GET", "/v1/checkpoints/j/30", found)
+        assert said in run("checkpoints", "show", "j", "30").stdout
 
 
 def test_purged_checkpoint_says_what_became_of_it(services):

@@ -14,7 +14,7 @@ from everstep.checkpoint_registry.manifest import sizes_of
 from everstep.checkpoint_registry.memory_map import MemoryMap
 from everstep.checkpoint_registry.registry import Registry
 from everstep.checkpoint_registry.retention import unusable
-from everstep.checkpoint_registry.state import History, Phase
+from everstep.checkpoint_registry.state import History, Phase, damage_in_words
 from everstep.core.errors import NotFoundError
 from everstep.core.system import Clock
 from everstep.eventstore.postgres import PostgresStore
@@ -44,6 +44,10 @@ class Checkpoint(BaseModel):
     )
     trust: str = Field(description="clean, suspect or verified")
     trust_why: str = Field(description="who says so, and why; empty when nobody does")
+    checked_at_ms: int | None = Field(description="when somebody last read its objects again")
+    checked_by: str
+    bad_ranks: list[int] = Field(description="whose objects were found bad then")
+    damage: str = Field(description="the same in words, with who found it; empty for none")
     pinned: bool = Field(description="kept until it is unpinned")
     pin_note: str
     pinned_by: str
@@ -160,8 +164,13 @@ def _judged(row: dict[str, Any], history: History) -> dict[str, Any]:
     usable = row["state"] == Phase.COMPLETE and why is None and which not in history.removed_ids
     judged = history.judge(generation=row["generation"], step=row["step"])
     pin = next((pin for pin in history.pins if (pin.step, pin.generation) == which), None)
+    check = history.check_of(generation=row["generation"], step=row["step"])
     return {
         **row,
+        "checked_at_ms": check.at_ms if check is not None else None,
+        "checked_by": check.by if check is not None else "",
+        "bad_ranks": list(check.bad_ranks) if check is not None else [],
+        "damage": damage_in_words(check) if check is not None else "",
         "restorable": usable,
         "unusable_why": why.value if why is not None else "",
         "trust": judged.trust.value,

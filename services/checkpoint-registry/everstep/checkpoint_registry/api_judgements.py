@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from everstep.checkpoint_registry.commands import (
     DecideTrust,
     EndSuspicion,
+    NoteCheck,
     PinCheckpoint,
     SuspectSteps,
     UnpinCheckpoint,
@@ -26,6 +27,7 @@ from everstep.core.system import Clock
 
 INT64_MAX: Final = 2**63 - 1  # a step or a generation is an int64, on the wire and in the tables
 TEXT_MAX: Final = 500  # characters; a reason is a sentence or two
+RANKS_MAX: Final = 1_000_000  # chosen: some seconds to read, and more than any job has
 
 
 Step = Annotated[int, Path(ge=0, le=INT64_MAX)]
@@ -55,6 +57,16 @@ class TrustBody(_Body):
 
     trust: Trust
     why: Text = ""
+
+
+class CheckBody(_Body):
+    """What reading a checkpoint's objects again has shown."""
+
+    whole: bool = Field(description="every object was read")
+    bad_ranks: list[int] = Field(
+        max_length=RANKS_MAX, description="of the objects that are not what was stored"
+    )
+    why: Text = Field(default="", description="in what way they are bad")
 
 
 class SuspectBody(_Body):
@@ -186,6 +198,26 @@ def routes(
         )
         return Named(job_id=job_id, step=step, generation=which)
 
+    @router.post("/checkpoints/{job_id}/{step}/check")
+    async def check(
+        job_id: str, step: Step, body: CheckBody, generation: Generation = None
+    ) -> Named:
+        """Say what reading a checkpoint's objects again has shown: bad ones are not restored."""
+        which = generation or await newest_of(job_id, step)
+        await decide(
+            NoteCheck(
+                job_id=job_id,
+                step=step,
+                generation=which,
+                bad_ranks=tuple(sorted(set(body.bad_ranks))),
+                whole=body.whole,
+                why=body.why,
+                by=body.by,
+                at_ms=clock.now_ms(),
+            )
+        )
+        return Named(job_id=job_id, step=step, generation=which)
+
     @router.get("/jobs/{job_id}/suspicions")
     async def suspicions(job_id: str) -> Suspicions:
         """List what is suspected of a job's steps."""
@@ -296,6 +328,6 @@ def _told(job_id: str, outlook: Outlook) -> RestorePlan:
 def _refused(rejected: Rejected) -> Exception:
     if rejected.why in {"no_such_job", "no_such_checkpoint", "no_such_suspicion"}:
         return NotFoundError(rejected.detail)
-    if rejected.why in {"bad_job_id", "bad_span", "bad_trust"}:
+    if rejected.why in {"bad_job_id", "bad_span", "bad_trust", "bad_rank"}:
         return InvalidInput(rejected.detail)
     return RefusedError(rejected.why, rejected.detail)

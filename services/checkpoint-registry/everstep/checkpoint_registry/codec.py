@@ -41,6 +41,7 @@ HISTORY_EVENTS: Final[EventCodec[events.HistoryEvent]] = EventCodec(
         "checkpoint_pinned.v1": events.CheckpointPinned,
         "checkpoint_unpinned.v1": events.CheckpointUnpinned,
         "removals_decided.v1": events.RemovalsDecided,
+        "checkpoint_checked.v1": events.CheckpointChecked,
     },
     upcasters={
         "restore_laid_out.v1": Upcaster(to="restore_laid_out.v2", rewrite=upcasting.by_holder),

@@ -262,6 +262,25 @@ class DecideTrust:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoteCheck:
+    """Somebody has read a checkpoint again, all of it if ``whole``; see ``CheckpointChecked``.
+
+    ``phase`` as in ``DecideTrust``; ``world_size`` is looked up with it.
+    """
+
+    job_id: str
+    step: int
+    generation: int
+    bad_ranks: tuple[int, ...]
+    whole: bool
+    why: str
+    by: str
+    at_ms: int
+    phase: str = ""
+    world_size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PinCheckpoint:
     """Keep a checkpoint until it is unpinned; ``phase`` as in ``DecideTrust``."""
 
@@ -311,6 +330,7 @@ JudgingCommand = (
     | SuspectSteps
     | EndSuspicion
     | DecideTrust
+    | NoteCheck
     | PinCheckpoint
     | UnpinCheckpoint
     | ThinOut

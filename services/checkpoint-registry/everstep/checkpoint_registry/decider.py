@@ -36,7 +36,7 @@ from everstep.checkpoint_registry.events import (
     SourceDistrusted,
 )
 from everstep.checkpoint_registry.judging import decide_judging
-from everstep.checkpoint_registry.manifest import manifest_key, prefix_of
+from everstep.checkpoint_registry.object_keys import manifest_key, prefix_of
 from everstep.checkpoint_registry.policy import FRESH, plan_restore, preferred_counts
 from everstep.checkpoint_registry.state import Checkpoint, History, Phase
 from everstep.core.decision import Accepted, Rejected

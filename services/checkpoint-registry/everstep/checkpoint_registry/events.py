@@ -272,6 +272,25 @@ class RemovalsDecided:
     at_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointChecked:
+    """Somebody has read a complete checkpoint's objects again.
+
+    Those of ``bad_ranks`` (sorted) are not what was stored, ``why`` says in what way: no restore
+    takes them. With ``whole`` every object was read, and what was held against them before no
+    longer counts.
+    """
+
+    job_id: str
+    step: int
+    generation: int
+    bad_ranks: tuple[int, ...]
+    whole: bool
+    why: str
+    by: str
+    at_ms: int
+
+
 CheckpointEvent = (
     ShardsStored | ShardsRefused | CheckpointCompleted | CheckpointDeleted | CheckpointPurged
 )
@@ -287,4 +306,5 @@ HistoryEvent = (
     | CheckpointPinned
     | CheckpointUnpinned
     | RemovalsDecided
+    | CheckpointChecked
 )

@@ -15,6 +15,7 @@ from everstep.checkpoint_registry.commands import (
     DecideTrust,
     EndSuspicion,
     HistoryCommand,
+    NoteCheck,
     NoteIncident,
     NoteIncidentEnd,
     PinCheckpoint,
@@ -41,7 +42,7 @@ PERSON: Final = "a person"  # who says so, when a command over the bus does not 
 
 _log = logging.getLogger(__name__)
 
-Told = SuspectSteps | EndSuspicion | DecideTrust | PinCheckpoint | UnpinCheckpoint
+Told = SuspectSteps | EndSuspicion | DecideTrust | NoteCheck | PinCheckpoint | UnpinCheckpoint
 COMMANDS: Final[dict[type[ProtoMessage], type[Told]]] = {
     wire.SuspectSteps: SuspectSteps,
     wire.EndSuspicion: EndSuspicion,
@@ -89,10 +90,12 @@ class Judgements:
 
     async def decide(self, command: Told) -> Done:
         """Look up how far the checkpoint is, decide, and look again at what is kept."""
-        if isinstance(command, DecideTrust | PinCheckpoint):
+        if isinstance(command, DecideTrust | NoteCheck | PinCheckpoint):
             stream = codec.checkpoint_stream(command.job_id, command.generation, command.step)
             known = await self._checkpoint(stream)
             command = replace(command, phase=known.phase.value if known.job_id else "")
+            if isinstance(command, NoteCheck):
+                command = replace(command, world_size=known.world_size)
         if not command.by:
             command = replace(command, by=PERSON)
         done = await self._histories.handle(command)
@@ -104,8 +107,8 @@ class Judgements:
 
     async def incident_opened(self, opened: IncidentOpened, consumed: Consumed) -> None:
         """Make suspect what a numerical incident says something about."""
-        noted = opened.action == Action.NOTE  # the run goes on with its state
-        if opened.kind not in NUMERICAL or not opened.job_id or noted:
+        goes_on = opened.action in {Action.NOTE, Action.DRAIN}  # with the state that it has
+        if opened.kind not in NUMERICAL or not opened.job_id or goes_on:
             return
         command = NoteIncident(
             job_id=opened.job_id,

@@ -12,6 +12,7 @@ from everstep.checkpoint_registry.commands import (
     DecideTrust,
     EndSuspicion,
     JudgingCommand,
+    NoteCheck,
     NoteIncident,
     NoteIncidentEnd,
     PinCheckpoint,
@@ -20,6 +21,7 @@ from everstep.checkpoint_registry.commands import (
     UnpinCheckpoint,
 )
 from everstep.checkpoint_registry.events import (
+    CheckpointChecked,
     CheckpointPinned,
     CheckpointsSuspected,
     CheckpointUnpinned,
@@ -66,6 +68,8 @@ def decide_judging(command: JudgingCommand, history: History) -> _Decision:
             return _end(command, history)
         case DecideTrust():
             return _trust(command, history)
+        case NoteCheck():
+            return _check(command, history)
         case PinCheckpoint():
             return _pin(command, history)
         case UnpinCheckpoint():
@@ -207,6 +211,38 @@ def _trust(command: DecideTrust, history: History) -> _Decision:
     return Accepted((decided,))
 
 
+def _check(command: NoteCheck, history: History) -> _Decision:
+    refused = _why_not_there(command, history)
+    if refused is not None:
+        return refused
+    strange = [rank for rank in command.bad_ranks if not 0 <= rank < command.world_size]
+    if strange:
+        return Rejected(
+            "bad_rank",
+            f"job {command.job_id} step {command.step}: rank {strange[0]} of "
+            f"{command.world_size} ranks",
+        )
+    known = history.check_of(generation=command.generation, step=command.step)
+    before = set(known.bad_ranks) if known is not None else set()
+    bad = set(command.bad_ranks)
+    late = known is not None and known.at_ms >= command.at_ms
+    if bad <= before and (late or not command.whole):
+        return Accepted()  # said before, or looked at again since
+    if not command.whole:
+        bad |= before
+    checked = CheckpointChecked(
+        job_id=command.job_id,
+        step=command.step,
+        generation=command.generation,
+        bad_ranks=tuple(sorted(bad)),
+        whole=command.whole,
+        why=command.why,
+        by=command.by,
+        at_ms=command.at_ms,
+    )
+    return Accepted((checked,))
+
+
 def _pin(command: PinCheckpoint, history: History) -> _Decision:
     refused = _why_not_there(command, history)
     if refused is not None:
@@ -241,7 +277,9 @@ def _unpin(command: UnpinCheckpoint, history: History) -> _Decision:
     return Accepted((unpinned,))
 
 
-def _why_not_there(command: PinCheckpoint | DecideTrust, history: History) -> Rejected | None:
+def _why_not_there(
+    command: PinCheckpoint | DecideTrust | NoteCheck, history: History
+) -> Rejected | None:
     """Say why nothing can be said of a checkpoint: it is not there, or not whole."""
     what = f"job {command.job_id} step {command.step} generation {command.generation}"
     removed = {(one.step, one.generation): one.why for one in history.removed}

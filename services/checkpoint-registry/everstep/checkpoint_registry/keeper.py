@@ -32,7 +32,8 @@ from everstep.checkpoint_registry.commands import (
     ThinOut,
 )
 from everstep.checkpoint_registry.events import CheckpointEvent, HistoryEvent, Shard
-from everstep.checkpoint_registry.manifest import manifest_key, manifest_of, prefix_of
+from everstep.checkpoint_registry.manifest import manifest_of
+from everstep.checkpoint_registry.object_keys import manifest_key, prefix_of
 from everstep.checkpoint_registry.state import Checkpoint, History, Phase
 from everstep.core.errors import InvalidInput, NotFoundError, Unavailable
 from everstep.core.ports import ObjectStore

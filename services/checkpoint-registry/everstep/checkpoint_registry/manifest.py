@@ -1,4 +1,4 @@
-"""The object that says a checkpoint is whole, and the keys of its objects.
+"""The object that says a checkpoint is whole.
 
 The manifest is a pure function of what was stored, without a clock or an instance's name in it: two
 registries that complete the same checkpoint write the same bytes.
@@ -13,16 +13,6 @@ from everstep.checkpoint_registry.state import Checkpoint
 from everstep.core.placement import Layout
 
 FORMAT: Final = "everstep.manifest.v1"
-
-
-def prefix_of(job_id: str, step: int, generation: int) -> str:
-    """Return the folder of a checkpoint's objects, with a slash at the end."""
-    return f"jobs/{job_id}/step-{step:08d}/gen-{generation}/"
-
-
-def manifest_key(job_id: str, step: int, generation: int) -> str:
-    """Return the manifest's key; nothing else makes a checkpoint usable."""
-    return prefix_of(job_id, step, generation) + "manifest.json"
 
 
 def manifest_of(checkpoint: Checkpoint, layout: Layout | None) -> bytes:

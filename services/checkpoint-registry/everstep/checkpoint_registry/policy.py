@@ -33,7 +33,7 @@ from everstep.checkpoint_registry.commands import (
 )
 from everstep.checkpoint_registry.events import Holder, RestoreLaidOut, SourceDistrusted
 from everstep.checkpoint_registry.lineage import NO_CEILING, Lineage
-from everstep.checkpoint_registry.state import History
+from everstep.checkpoint_registry.state import History, damage_in_words
 from everstep.checkpoint_registry.trust import Trust
 from everstep.core.decision import Rejected
 from everstep.core.record import changed
@@ -223,11 +223,17 @@ def _checkpoints(
             remarks[step] = why_not
             continue
         usable[step] = facts
+        damaged = history.check_of(generation=facts.generation, step=step)
+        bad_ranks = frozenset(damaged.bad_ranks if damaged is not None else ())
         found = [shard.uri for shard in facts.shards if shard.uri in bad] if bad else []
-        if found:
-            good = tuple(shard for shard in facts.shards if shard.uri not in bad)
-            usable[step] = replace(facts, shards=good)
-            spoilt[step] = f"object {found[0]} could not be used before"
+        if found or bad_ranks:
+            good = (s for s in facts.shards if s.uri not in bad and s.rank not in bad_ranks)
+            usable[step] = replace(facts, shards=tuple(good))
+            spoilt[step] = (
+                f"object {found[0]} could not be used before"
+                if damaged is None or not bad_ranks
+                else f"its checkpoint is damaged: {damage_in_words(damaged)}"
+            )
     return usable, remarks, spoilt
 
 

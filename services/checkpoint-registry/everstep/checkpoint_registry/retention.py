@@ -6,7 +6,9 @@ each numerical incident that is not resolved. Kept besides: what is pinned, and 
 restore plan names (its ranks may be loading it). The last good one is among the last few, whatever
 the rule says.
 
-What is not good goes once the last few are there: until then somebody may still want it. Suspects
+What is not good goes once the last few are there: until then somebody may still want it. One that
+a look at its objects found damaged stays until it is older than those, because the look may have
+been wrong. Suspects
 wait longer, until what they are suspected of is resolved: a person may clear them. Of those that
 wait the oldest and the newest few stay, also when nothing is good: the oldest are the likeliest to
 be cleared, the newest are worth most, and a run that trains on for days must not fill the store.
@@ -23,7 +25,7 @@ from typing import Final
 
 from everstep.checkpoint_registry.commands import Known
 from everstep.checkpoint_registry.events import Removal
-from everstep.checkpoint_registry.manifest import prefix_of
+from everstep.checkpoint_registry.object_keys import prefix_of
 from everstep.checkpoint_registry.state import History
 from everstep.checkpoint_registry.trust import Trust, unresolved
 from everstep.core.time import HOUR_MS
@@ -36,7 +38,7 @@ class Reason(StrEnum):
 
     RETENTION = "retention"  # good, and more than what is kept
     ABANDONED = "abandoned"  # of a branch that a later generation left
-    SPOILT = "spoilt"  # an object of it could not be used
+    SPOILT = "spoilt"  # an object of it could not be used, or is not what was stored
     SUSPECT = "suspect"  # made when the numbers may have been bad
     SUPERSEDED = "superseded"  # never completed, and newer ones are
 
@@ -61,7 +63,8 @@ def removals(known: Sequence[Known], history: History) -> tuple[Removal, ...]:
     doomed = dict.fromkeys(good[keep_last:], Reason.RETENTION)
     bad = {k: why for k in complete if (why := unusable(k, history)) is not None}
     if len(last) == keep_last:
-        doomed |= bad
+        oldest = last[-1].step
+        doomed |= {k: why for k, why in bad.items() if not _only_looked_at(k, history, oldest)}
     elif not good:
         doomed |= {k: why for k, why in bad.items() if why is Reason.SUSPECT}
     for k in newest_first if good else ():
@@ -128,7 +131,29 @@ def _suspect(known: Known, history: History) -> bool:
     return judged.trust is Trust.SUSPECT
 
 
+def _only_looked_at(known: Known, history: History, oldest: int) -> bool:
+    """Whether all that is against it is a look that may have been wrong, and it is not old yet.
+
+    Whoever looked may sit behind a bad disk or line: another look can still find it whole.
+    """
+    return (
+        known.step >= oldest
+        and _damaged(known, history)
+        and not _refused(known, history)
+        and _present(known, history)
+    )
+
+
 def _spoilt(known: Known, history: History) -> bool:
+    return _damaged(known, history) or _refused(known, history)
+
+
+def _damaged(known: Known, history: History) -> bool:
+    check = history.check_of(generation=known.generation, step=known.step)
+    return check is not None and bool(check.bad_ranks)
+
+
+def _refused(known: Known, history: History) -> bool:
     return any(
         source.uri.startswith(prefix_of(source.job_id, known.step, known.generation))
         for source in history.distrusted

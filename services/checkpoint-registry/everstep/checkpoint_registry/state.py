@@ -13,6 +13,7 @@ from typing import Final, assert_never
 
 from everstep.checkpoint_registry.events import (
     KEEP_DAYS_DEFAULT,
+    CheckpointChecked,
     CheckpointCompleted,
     CheckpointDeleted,
     CheckpointEvent,
@@ -35,6 +36,7 @@ from everstep.checkpoint_registry.events import (
     TrustDecided,
 )
 from everstep.checkpoint_registry.lineage import Lineage, Restart, lineage_of
+from everstep.checkpoint_registry.object_keys import prefix_of
 from everstep.checkpoint_registry.trust import (
     Beliefs,
     Ending,
@@ -53,6 +55,9 @@ DISTRUSTED_MAX: Final = 1_000
 # Removals that were decided are remembered behind their deletion: whoever has read the list of
 # checkpoints before it must not count a deleted one as kept. That read is seconds old at most.
 REMOVALS_MAX: Final = 1_000
+# One of each checkpoint that is there; more than are ever kept.
+CHECKS_MAX: Final = 1_000
+NAMED_MAX: Final = 8  # ranks in one sentence
 KEEP_LAST_DEFAULT: Final = 3  # as core.spec.CheckpointSpec; until the job's spec is known
 
 
@@ -131,7 +136,8 @@ class History:
 
     ``plan`` is the newest generation's; ``removed`` is what retention gave up, the newest last.
     ``layouts`` are those that generations have had since (first generation, layout), the newest
-    last; before the first one of them it was the spec's, ``layout``.
+    last; before the first one of them it was the spec's, ``layout``. ``checks`` are the newest
+    looks at the objects of checkpoints that are there.
     """
 
     keep_last: int = KEEP_LAST_DEFAULT
@@ -146,6 +152,7 @@ class History:
     pins: tuple[CheckpointPinned, ...] = ()
     removed: tuple[Removal, ...] = ()
     layouts: tuple[tuple[int, Layout], ...] = ()
+    checks: tuple[CheckpointChecked, ...] = ()
 
     def layout_of(self, generation: int) -> Layout | None:
         """Return the layout of a generation's ranks; None if nobody has said."""
@@ -155,6 +162,11 @@ class History:
     def judge(self, *, generation: int, step: int) -> Judgement:
         """Say what a state is worth."""
         return judge(self.beliefs, self.lineage, generation=generation, step=step)
+
+    def check_of(self, *, generation: int, step: int) -> CheckpointChecked | None:
+        """Return the newest look at a checkpoint's objects; None if nobody has looked again."""
+        found = (c for c in self.checks if (c.step, c.generation) == (step, generation))
+        return next(found, None)
 
     @property
     def removed_ids(self) -> frozenset[tuple[int, int]]:
@@ -199,9 +211,34 @@ def evolve_history(history: History, event: HistoryEvent) -> History:
             return replace(history, pins=others + more)
         case RemovalsDecided():
             removed = (*history.removed, *event.removals)
-            return replace(history, removed=removed[-REMOVALS_MAX:])
+            gone = {(one.step, one.generation) for one in event.removals}
+            checks = tuple(c for c in history.checks if (c.step, c.generation) not in gone)
+            return replace(history, removed=removed[-REMOVALS_MAX:], checks=checks)
+        case CheckpointChecked():
+            return _checked(history, event)
         case _:
             assert_never(event)
+
+
+def damage_in_words(check: CheckpointChecked) -> str:
+    """Say who found what; "" when nothing was bad."""
+    if not check.bad_ranks:
+        return ""
+    named = ", ".join(str(rank) for rank in check.bad_ranks[:NAMED_MAX])
+    left = len(check.bad_ranks) - NAMED_MAX
+    more = f" and {left} more" if left > 0 else ""
+    whose = f"object of rank {named}" if len(check.bad_ranks) == 1 else f"objects of ranks {named}"
+    return f"{check.by} found the {whose}{more} bad" + (f" ({check.why})" if check.why else "")
+
+
+def _checked(history: History, event: CheckpointChecked) -> History:
+    which = (event.step, event.generation)
+    others = tuple(c for c in history.checks if (c.step, c.generation) != which)
+    prefix = prefix_of(event.job_id, event.step, event.generation)
+    distrusted = history.distrusted
+    if event.whole:
+        distrusted = tuple(d for d in distrusted if not d.uri.startswith(prefix))
+    return replace(history, checks=(*others, event)[-CHECKS_MAX:], distrusted=distrusted)
 
 
 def _restarted(history: History, event: RestorePlanned) -> History:

@@ -28,7 +28,7 @@ from everstep.checkpoint_registry.commands import (
     HistoryCommand,
 )
 from everstep.checkpoint_registry.events import CheckpointEvent, HistoryEvent
-from everstep.checkpoint_registry.manifest import manifest_key, prefix_of
+from everstep.checkpoint_registry.object_keys import manifest_key, prefix_of
 from everstep.checkpoint_registry.state import Checkpoint, History, Phase
 from everstep.core.errors import NotFoundError, Unavailable
 from everstep.core.ports import MultipartStore, PartialUpload
