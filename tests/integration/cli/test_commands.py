@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.command import everstep
 
 SPEC = """
 name: tiny
@@ -35,14 +36,6 @@ INCIDENT = {
     "lost_steps": 1,
 }  # fmt: skip
 GOODPUT = {"wall_ms": 8_000, "causes": {"useful": 4_000, "restart": 4_000}}
-
-
-def everstep(*arguments, cwd=None):
-    """Run the command as a person would."""
-    return subprocess.run(
-        [sys.executable, "-m", "everstep.cli", *arguments],
-        capture_output=True, text=True, timeout=60, check=False, cwd=cwd,
-    )  # fmt: skip
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.integration.cli.test_commands import everstep
+from tests.command import everstep
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.yaml"))

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from tests.integration.cli.test_commands import everstep
+from tests.command import everstep
 from tests.unit.planner.test_history_documents import at, host, incident, once, steps
 
 POINTS = steps(1, 1, 38, 11) + steps(2, 39, 97, 61.5)
