@@ -53,7 +53,8 @@ def test_checkpoint_is_checked_and_its_model_exported(lab: Lab, reference: str, 
     assert "the registry knows" in bad.stderr
     shown = everstep(lab, "checkpoints", "show", *which).stdout
     assert "found the object of rank 3 bad (rank 3: " in shown
-    left = json.loads(everstep(lab, "checkpoints", "plan", which[0], "--json").stdout)
+    plan = ("checkpoints", "plan", *which[:1], "--from-step", which[1], "--json")
+    left = json.loads(everstep(lab, *plan).stdout)
     assert left["step"] < int(which[1]), left
     refused = everstep(lab, "checkpoints", "export", *which, "--out", str(tmp_path / "no"))
     assert refused.returncode == 1

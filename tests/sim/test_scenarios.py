@@ -11,6 +11,7 @@ from everstep.checkpoint_registry import decider as registry
 from everstep.checkpoint_registry.lineage import NO_CEILING, Lineage
 from everstep.checkpoint_registry.policy import plan_restore
 from everstep.controller import decider as controller
+from everstep.controller.outside import Looked
 from everstep.controller.runner import Runner
 from everstep.monitor.detectors import sight
 from everstep.monitor.state import Watch
@@ -97,8 +98,8 @@ def test_without_both_checks_a_wrong_step_costs_the_run(monkeypatch):
     """One looks before anything is ended, the other when the step has gone in between."""
 
     async def never(*_):
-        return ""
+        return Looked()
 
-    monkeypatch.setattr(Runner, "step_refusal", never)
+    monkeypatch.setattr(Runner, "look_at_step", never)
     monkeypatch.setattr(controller, "NO_SUCH_STEP", frozenset())
     fails("restart_from_an_abandoned_step")

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from everstep.controller import decider as controller
+from everstep.controller.outside import Looked
 from everstep.controller.runner import Runner
 from everstep.sim.faults import Fault
 from everstep.sim.shrink import reason_of, shrink
@@ -50,9 +51,9 @@ def test_failing_plan_is_cut_down_to_what_it_needs(monkeypatch):
     """None of the faults that are left could be left out as well."""
 
     async def never(*_):
-        return ""
+        return Looked()
 
-    monkeypatch.setattr(Runner, "step_refusal", never)
+    monkeypatch.setattr(Runner, "look_at_step", never)
     monkeypatch.setattr(controller, "NO_SUCH_STEP", frozenset())
     noise = tuple(
         Fault(kind=kind, at_s=at_s, seed="noise")

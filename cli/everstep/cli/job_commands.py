@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from everstep.cli.checkpoint_judging import INT64_MAX
 from everstep.cli.history_command import export
 from everstep.cli.interval_command import interval
 from everstep.cli.live import ranks_of, reduction, shortage
@@ -146,13 +147,17 @@ def restart(
     context: typer.Context,
     job_id: JobId,
     from_step: Annotated[
-        int, typer.Option("--from-step", min=-1, help="Restore this step; -1: the newest.")
+        int,
+        typer.Option(
+            "--from-step", min=-1, max=INT64_MAX, help="Restore this step; -1: the newest."
+        ),
     ] = -1,
 ) -> None:
     """Start a job again from a kept step.
 
     All ranks end at once. `everstep checkpoints` lists the steps that can be gone back to; what was
-    done after that step is abandoned.
+    done after that step is abandoned. The step's stored objects are looked at first: if one is
+    damaged, nothing is begun, and the run goes on.
 
     Example:
       everstep jobs restart demo-4f21ac --from-step 40
@@ -173,7 +178,9 @@ def _act(
     context: typer.Context, job_id: str, action: str, says: str, body: dict[str, Any] | None = None
 ) -> None:
     with session_of(context).client() as client:
-        client.act(job_id, action, body)
+        checked = client.act(job_id, action, body).get("checked")
+    if checked:
+        OUT.print(checked, markup=False)
     OUT.print(f"job {job_id} {says}; follow it with `everstep attach {job_id}`", markup=False)
 
 

@@ -12,7 +12,14 @@ from typing import Protocol
 
 from everstep.checkpoint_registry import commands as registry
 from everstep.checkpoint_registry.events import RestoreLaidOut, Shard
-from everstep.controller.outside import UNREACHABLE_AFTER_S, Fenced, Heard, Placed, Planned
+from everstep.controller.outside import (
+    UNREACHABLE_AFTER_S,
+    Fenced,
+    Heard,
+    Looked,
+    Placed,
+    Planned,
+)
 from everstep.controller.state import Job
 from everstep.core.decision import Rejected
 from everstep.core.placement import Layout
@@ -202,10 +209,9 @@ class SimulatedOutside:
         del job_id, hosts, hear
         await asyncio.Event().wait()
 
-    async def restorable_steps(self, job_id: str) -> tuple[int, ...]:
-        """Tell the steps of complete checkpoints."""
-        del job_id
-        return tuple(facts.step for facts in self._ground.complete())
+    async def look_at_step(self, job_id: str, step: int) -> Looked:
+        """Nobody goes back to a step here."""
+        raise AssertionError((job_id, step))
 
 
 def shards(world_size: int) -> tuple[Shard, ...]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from everstep.sim import (
     care_stories,
+    checkpoint_stories,
     corruption_stories,
     counter_stories,
     drain_stories,
@@ -31,4 +32,5 @@ STORIES: Final[tuple[Story, ...]] = (
     *partition_stories.STORIES,
     *counter_stories.STORIES,
     *care_stories.STORIES,
+    *checkpoint_stories.STORIES,
 )

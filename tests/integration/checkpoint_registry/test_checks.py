@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tests.integration.checkpoint_registry.agents import reaches
+from tests.integration.checkpoint_registry.agents import REPLY_S, reaches
 from tests.integration.checkpoint_registry.test_judgements import begin
+
+from everstep.service.commands import send_command
+from everstep.wire.v1 import checkpoints_pb2
 
 
 async def test_checkpoint_that_was_found_damaged_is_not_restored_until_it_is_whole_again(
@@ -49,3 +52,35 @@ async def test_look_at_what_is_not_there_is_refused(registry, agents, job_id, bu
         )
         assert answer.status_code == status, answer.text
         assert words in answer.json()["error"]["message"]
+
+
+async def test_step_is_looked_at_before_somebody_goes_back_to_it(registry, agents, job_id, bus):
+    """As the controller asks; of a bit that has flipped only the checksum tells."""
+    await begin(bus, job_id)
+    for step in (10, 20):
+        await agents.save(step)
+        await reaches(registry, job_id, step, "complete")
+
+    async def looked(step: int) -> checkpoints_pb2.CheckStepReply:
+        command = checkpoints_pb2.CheckStep(job_id=job_id, step=step)
+        return await send_command(
+            bus,
+            "checkpoint_registry",
+            command,
+            checkpoints_pb2.CheckStepReply,
+            timeout_s=REPLY_S,
+        )
+
+    sound = await looked(20)
+    assert sound.outcome.accepted, sound
+    assert sound.checked.startswith("step 20: all 2 objects are there with the right size; ")
+    data = agents.data(20, 1)
+    await agents.objects.put(agents.key(20, 1), data[:-1] + bytes([data[-1] ^ 1]))
+    damaged = await looked(20)
+    assert damaged.outcome.why == "damaged", damaged
+    assert damaged.outcome.detail.endswith("steps that may be restored: 10")
+    shown = await registry.get(f"/v1/checkpoints/{job_id}/20")
+    assert (shown["restorable"], shown["checked_by"]) == (False, "the registry")
+    assert (await looked(20)).outcome.why == "no_such_step"
+    await agents.objects.delete(agents.key(10, 0))
+    assert "rank 0: there is no such object" in (await looked(10)).outcome.detail

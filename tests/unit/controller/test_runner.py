@@ -11,7 +11,7 @@ from tests.waiting import until as wait_until
 
 from everstep.controller.codec import AGGREGATE
 from everstep.controller.commands import LaunchJob, RecordProgress, RecoverJob, StopJob, Verdict
-from everstep.controller.outside import Fenced, Placed, Planned
+from everstep.controller.outside import Fenced, Looked, Placed, Planned
 from everstep.controller.runner import Runner
 from everstep.controller.state import Job, Phase
 from everstep.core.decision import Rejected
@@ -107,8 +107,9 @@ class FakeFleet:
     async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
         self.calls.append("save")
 
-    async def restorable_steps(self, job_id: str) -> tuple[int, ...]:
-        return ()
+    async def look_at_step(self, job_id: str, step: int) -> Looked:
+        self.calls.append(f"look at {step}")
+        return Looked(said=f"looked at {step}")
 
     def _maybe_away(self) -> None:
         if self.services_away:
@@ -135,6 +136,15 @@ async def until(store: MemoryStore, condition) -> Job:
 
 
 LAUNCH = LaunchJob(job_id=JOB, spec_json=SPEC, at_ms=0)
+
+
+async def test_step_to_go_back_to_is_looked_at_but_the_newest_is_not():
+    """What the newest is follows from the fence, which has not been made then."""
+    fleet = FakeFleet()
+    runner = controller(MemoryStore(clock=SystemClock()), fleet)
+    assert await runner.look_at_step(JOB, -1) == Looked()
+    assert (await runner.look_at_step(JOB, 7)).said == "looked at 7"
+    assert fleet.calls == ["look at 7"]
 
 
 def lost(host: str, generation: int = 1) -> RecoverJob:

@@ -127,6 +127,22 @@ class ListStepsReply(_message.Message):
     steps: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., steps: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class CheckStep(_message.Message):
+    __slots__ = ("job_id", "step")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
+
+class CheckStepReply(_message.Message):
+    __slots__ = ("outcome", "checked")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    CHECKED_FIELD_NUMBER: _ClassVar[int]
+    outcome: _common_pb2.Outcome
+    checked: str
+    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., checked: _Optional[str] = ...) -> None: ...
+
 class DropJobCheckpoints(_message.Message):
     __slots__ = ("job_id", "at_ms")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

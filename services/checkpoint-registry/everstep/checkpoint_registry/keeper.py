@@ -18,8 +18,6 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-import xxhash
-
 from everstep.checkpoint_registry.catalog import Catalog, CheckpointId
 from everstep.checkpoint_registry.codec import checkpoint_stream, history_stream
 from everstep.checkpoint_registry.commands import (
@@ -34,16 +32,15 @@ from everstep.checkpoint_registry.commands import (
 from everstep.checkpoint_registry.events import CheckpointEvent, HistoryEvent, Shard
 from everstep.checkpoint_registry.manifest import manifest_of
 from everstep.checkpoint_registry.object_keys import manifest_key, prefix_of
+from everstep.checkpoint_registry.reading import READS_MAX, read_back
 from everstep.checkpoint_registry.state import Checkpoint, History, Phase
-from everstep.core.errors import InvalidInput, NotFoundError, Unavailable
+from everstep.core.errors import InvalidInput, Unavailable
 from everstep.core.ports import ObjectStore
 from everstep.core.system import Clock
-from everstep.memory.torch_parts import Described, HeaderCatcher, described, torch_files
+from everstep.memory.torch_parts import Described, described, torch_files
 from everstep.objectstore.torch_checkpoint import METADATA_NAME
 from everstep.service.handler import Handler
 
-CHUNK_BYTES: Final = 4 << 20  # large enough to be few requests, and 4 at once stay in the caches
-READS_MAX: Final = 4  # at once; chosen: one core hashes faster than a store answers four
 DELETES_MAX: Final = 16  # at once; they carry no data
 # Commits of this process wake the keeper; this finds what another instance left undone.
 POLL_S: Final = 2.0
@@ -171,7 +168,7 @@ class CheckpointKeeper:
 
         async def check(shard: Shard) -> None:
             async with self._reads:
-                read = await self._read(shard)
+                read = await read_back(self._objects, shard)
             if isinstance(read, str):
                 faults.append((shard, read))
                 return
@@ -241,22 +238,6 @@ class CheckpointKeeper:
                 at_ms=self._clock.now_ms(),
             )
         )
-
-    async def _read(self, shard: Shard) -> str | HeaderCatcher:
-        """Read an object back; say what is wrong, or what its header is. Raises Unavailable."""
-        digest, size, catcher = xxhash.xxh3_128(), 0, HeaderCatcher()
-        try:
-            async for chunk in self._objects.chunks(shard.uri, chunk_bytes=CHUNK_BYTES):
-                digest.update(chunk)
-                catcher.take(chunk)
-                size += len(chunk)
-        except NotFoundError:
-            return f"expected {shard.bytes} bytes, got no object"
-        if size != shard.bytes:
-            return f"expected {shard.bytes} bytes, got {size}"
-        if digest.hexdigest() != shard.checksum:
-            return f"expected xxh3-128 {shard.checksum}, got {digest.hexdigest()}"
-        return catcher
 
     async def _purge(self, which: CheckpointId) -> None:
         await self._unmake(which)

@@ -22,9 +22,9 @@ from everstep.checkpoint_registry.decider import decide_checkpoint
 from everstep.checkpoint_registry.events import CheckpointEvent, HistoryEvent
 from everstep.checkpoint_registry.judgements import Judgements
 from everstep.checkpoint_registry.keeper import CheckpointKeeper
+from everstep.checkpoint_registry.looking import Looks
 from everstep.checkpoint_registry.memory_map import MemoryMap
 from everstep.checkpoint_registry.policy import ONLY_SUSPECT
-from everstep.checkpoint_registry.retention import restorable
 from everstep.checkpoint_registry.state import Checkpoint, History
 from everstep.core.decision import Rejected
 from everstep.core.errors import InvalidInput, Unavailable
@@ -65,8 +65,10 @@ class Registry:
         keeper: CheckpointKeeper,
         memory: MemoryMap,
         judgements: Judgements,
+        looks: Looks,
     ) -> None:
         self.judgements = judgements
+        self.looks = looks
         self._checkpoints = checkpoints
         self._histories = histories
         self._catalog = catalog
@@ -119,13 +121,7 @@ class Registry:
         self, message: checkpoints_pb2.ListSteps
     ) -> checkpoints_pb2.ListStepsReply:
         """Return the steps of complete checkpoints that a restore may go back to."""
-        history = await self.history(message.job_id)
-        removed = history.removed_ids
-        steps = {
-            known.step
-            for known in restorable(await self._catalog.known(message.job_id), history)
-            if (known.step, known.generation) not in removed
-        }
+        steps = {known.step for known in await self.looks.restorable(message.job_id)}
         return checkpoints_pb2.ListStepsReply(outcome=Outcome(accepted=True), steps=sorted(steps))
 
     async def drop_job_checkpoints(

@@ -8,6 +8,7 @@ from everstep.checkpoint_registry import codec
 from everstep.checkpoint_registry.catalog import Catalog
 from everstep.checkpoint_registry.judgements import COMMANDS, Judgements
 from everstep.checkpoint_registry.keeper import CheckpointKeeper
+from everstep.checkpoint_registry.looking import Looks
 from everstep.checkpoint_registry.memory_map import SUBJECT, MemoryMap
 from everstep.checkpoint_registry.registry import Registry
 from everstep.checkpoint_registry.sweep import Sweep, Sweeping
@@ -32,7 +33,14 @@ async def wire_registry(
     histories = shell.handler(codec.HISTORIES)
     keeper = CheckpointKeeper(checkpoints, histories, catalog, objects, shell.clock)
     judgements = Judgements(checkpoints.state, histories, catalog, keeper, memory, shell.clock)
-    registry = Registry(checkpoints, histories, catalog, keeper, memory, judgements)
+    looks = Looks(
+        lambda job_id: histories.state(codec.history_stream(job_id)),
+        catalog,
+        objects,
+        judgements,
+        shell.clock,
+    )
+    registry = Registry(checkpoints, histories, catalog, keeper, memory, judgements, looks)
     shell.on_commit(keeper.wake)
     shell.spawn("keeper", keeper.run)
     if sweeping is not None:
@@ -53,6 +61,9 @@ async def _serve(shell: Shell, registry: Registry) -> None:
         command_name(wire.PlanRestore), wire.PlanRestore, registry.plan_restore
     )
     await shell.serve_command(command_name(wire.ListSteps), wire.ListSteps, registry.list_steps)
+    await shell.serve_command(
+        command_name(wire.CheckStep), wire.CheckStep, registry.looks.check_step
+    )
     await shell.serve_command(
         command_name(wire.DropJobCheckpoints),
         wire.DropJobCheckpoints,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,12 +23,13 @@ from everstep.controller.explaining import explained
 from everstep.controller.runner import Runner
 from everstep.controller.state import Phase
 from everstep.core.decision import Rejected
-from everstep.core.errors import InvalidInput, NotFoundError, RefusedError
+from everstep.core.errors import InvalidInput, NotFoundError, RefusedError, Unavailable
 from everstep.core.ids import slug
 from everstep.core.spec import parse_spec
 from everstep.core.system import Clock, IdSource
 from everstep.eventstore.postgres import PostgresStore
 
+INT64_MAX: Final = 2**63 - 1  # a step is an int64, on the wire and in the tables
 ID_WORD_MAX = 40  # leaves room for the random part within an id's 64 characters
 
 
@@ -46,7 +47,7 @@ class RestartRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    from_step: int = Field(default=-1, ge=-1)
+    from_step: int = Field(default=-1, ge=-1, le=INT64_MAX)
 
 
 class IntervalRequest(BaseModel):
@@ -74,6 +75,7 @@ class Accepted202(BaseModel):
     job_id: str
     phase: str
     generation: int
+    checked: str = Field(default="", description="what was looked at before a restart")
 
 
 def routes(runner: Runner, store: PostgresStore, clock: Clock, ids: IdSource) -> APIRouter:
@@ -112,11 +114,12 @@ def routes(runner: Runner, store: PostgresStore, clock: Clock, ids: IdSource) ->
 
     @router.post("/{job_id}/restart", status_code=202)
     async def restart(job_id: str, body: RestartRequest) -> Accepted202:
-        """End all ranks and go on from a step that can be restored."""
-        refusal = await runner.step_refusal(job_id, body.from_step)
-        if refusal:
-            raise InvalidInput(refusal)
-        return await act(RestartJob(job_id=job_id, from_step=body.from_step, at_ms=clock.now_ms()))
+        """Look at the step's stored objects, end all ranks, and go on from it."""
+        looked = await runner.look_at_step(job_id, body.from_step)
+        if looked.refusal is not None:
+            raise _refused(looked.refusal)
+        command = RestartJob(job_id=job_id, from_step=body.from_step, at_ms=clock.now_ms())
+        return (await act(command)).model_copy(update={"checked": looked.said})
 
     @router.post("/{job_id}/stop", status_code=202)
     async def stop(job_id: str) -> Accepted202:
@@ -191,6 +194,8 @@ async def _act(runner: Runner, command: Command) -> Accepted202:
 def _refused(rejected: Rejected) -> Exception:
     if rejected.why == "unknown_job":
         return NotFoundError(rejected.detail)
-    if rejected.why in {"invalid_spec", "invalid_job_id", "invalid_interval"}:
+    if rejected.why == "object_store_away":
+        return Unavailable(rejected.detail)
+    if rejected.why in {"invalid_spec", "invalid_job_id", "invalid_interval", "no_such_step"}:
         return InvalidInput(rejected.detail)
     return RefusedError(rejected.why, rejected.detail)

@@ -33,9 +33,9 @@ from everstep.wire.v1.agents_pb2 import (
 )
 from everstep.wire.v1.checkpoints_pb2 import (
     CheckpointCompleted,
+    CheckStep,
+    CheckStepReply,
     HostHoldings,
-    ListSteps,
-    ListStepsReply,
     PlanRestore,
     PlanRestoreReply,
     RestoreSources,
@@ -65,6 +65,7 @@ ANSWER_S_MAX: Final = 2.0  # killing and reaping ranks takes milliseconds; a loa
 GRACEFUL_S_MAX: Final = 70.0  # agents give ranks 60 s to agree on a last step
 START_S_MAX: Final = 5.0
 SERVICE_S_MAX: Final = 5.0
+LOOK_S_MAX: Final = 8.0  # the registry reads for 3 s after it has listed; a person waits for 10 s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,14 @@ class Planned:
     step: int
     sources: RestoreSources
     passed_over: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """The registry's answer about a step to go back to; ``said`` is what it has looked at."""
+
+    refusal: Rejected | None = None
+    said: str = ""
 
 
 class Outside(Protocol):
@@ -137,8 +146,8 @@ class Outside(Protocol):
         """Ask hosts for a durable checkpoint; those that do not answer are passed over."""
         ...
 
-    async def restorable_steps(self, job_id: str) -> tuple[int, ...]:
-        """Return the steps of complete checkpoints. Raises Unavailable."""
+    async def look_at_step(self, job_id: str, step: int) -> Looked:
+        """Say whether a job can go back to a step. Raises Unavailable."""
         ...
 
     async def reschedule(self, job: Job) -> None:
@@ -327,16 +336,18 @@ class BusOutside:
         )
         await asyncio.gather(*asked, return_exceptions=True)
 
-    async def restorable_steps(self, job_id: str) -> tuple[int, ...]:
-        """Ask the registry."""
+    async def look_at_step(self, job_id: str, step: int) -> Looked:
+        """Ask the registry, which looks at the step's stored objects."""
         reply = await send_command(
             self._bus,
             "checkpoint_registry",
-            ListSteps(job_id=job_id),
-            ListStepsReply,
-            timeout_s=SERVICE_S_MAX,
+            CheckStep(job_id=job_id, step=step),
+            CheckStepReply,
+            timeout_s=LOOK_S_MAX,
         )
-        return tuple(sorted(reply.steps))
+        if reply.outcome.accepted:
+            return Looked(said=reply.checked)
+        return Looked(refusal=_refusal(reply.outcome))
 
     async def reschedule(self, job: Job) -> None:
         """Ask the host; a refusal is for the log, because the job's state is looked at again."""

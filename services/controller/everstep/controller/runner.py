@@ -30,7 +30,7 @@ from everstep.controller.commands import (
     RecordStarted,
 )
 from everstep.controller.events import Event
-from everstep.controller.outside import Fenced, Outside, Planned
+from everstep.controller.outside import Fenced, Looked, Outside, Planned
 from everstep.controller.policy import (
     Action,
     AwaitRoom,
@@ -115,21 +115,12 @@ class Runner:
         if job.placement is not None:
             await self._outside.save(job.job_id, job.generation, job.placement.host_ids)
 
-    async def step_refusal(self, job_id: str, step: int) -> str:
-        """Say why a job cannot go back to ``step``, while the run still goes on undisturbed.
+    async def look_at_step(self, job_id: str, step: int) -> Looked:
+        """Say whether a job can go back to ``step``, while the run still goes on undisturbed.
 
-        "" if it can, or if the newest (-1) is wanted. Raises Unavailable.
+        The newest (-1) is not looked at: what it is follows from the fence. Raises Unavailable.
         """
-        if step < 0:
-            return ""
-        steps = await self._outside.restorable_steps(job_id)
-        if step in steps:
-            return ""
-        known = ", ".join(str(s) for s in steps) or "none"
-        return (
-            f"job {job_id!r} has no checkpoint of step {step} that may be restored (`everstep "
-            f"checkpoints --job {job_id}` says what each one is worth); there are: {known}"
-        )
+        return Looked() if step < 0 else await self._outside.look_at_step(job_id, step)
 
     def end_stray(self, job_id: str, host_id: str, generation: int) -> None:
         """Begin to end ranks of ``generation`` that no fence has reached."""

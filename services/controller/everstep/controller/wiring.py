@@ -78,9 +78,9 @@ def _serve(runner: Runner, kind: type[Any]) -> Callable[[Any], Awaitable[ProtoMe
     async def reply(message: ProtoMessage) -> ProtoMessage:
         command = from_wire(message, kind)
         if isinstance(command, RestartJob):
-            refusal = await runner.step_refusal(command.job_id, command.from_step)
-            if refusal:
-                return CommandReply(outcome=Outcome(why="no_such_step", detail=refusal))
+            refusal = (await runner.look_at_step(command.job_id, command.from_step)).refusal
+            if refusal is not None:
+                return CommandReply(outcome=Outcome(why=refusal.why, detail=refusal.detail))
         handled = await runner.apply(command)
         if handled.rejected is None:
             if kind is SaveCheckpoint:
