@@ -72,7 +72,7 @@ def test_slow_rank_is_moved_off_its_host_without_losing_a_step(lab: Lab):
     wait_for("the move", lambda: lab.client.job(job_id)["generation"] == 2)
     lab.wait_phase(job_id, "running", "succeeded")
     assert placed[SLOW] not in {host["host_id"] for host in lab.hosts_of(job_id)}
-    assert lab.hosts()[placed[SLOW]]["cordon_reason"] == "drained"
+    assert lab.hosts()[placed[SLOW]]["cordon_reason"] == "straggler"
     assert not any(point["redone"] for point in lab.client.metrics(job_id))
     lab.client.act(job_id, "stop")
 

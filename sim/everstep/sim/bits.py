@@ -3,6 +3,9 @@
 A host whose memory flips a bit has one rank that holds other bits than all who must hold the same.
 Whatever is made with its help from then on is tainted, and so is every state that comes of that.
 What ranks do about it is the SDK's own (``everstep.memory.gate``).
+
+A state's name says which generation made it. Its bits do not: a step that is made again, from the
+same bits and with the same batches, comes to the same bits (``like``).
 """
 
 from __future__ import annotations
@@ -32,6 +35,16 @@ class Bits:
         self.flips: dict[tuple[str, int], set[str]] = {}  # job, step -> hosts; each strikes once
         self.tainted: dict[str, int] = {}  # states by name, each with the first wrong step
         self.wrong: dict[str, frozenset[int]] = {}  # whose snapshots of a state are wrong
+        self._like: dict[str, str] = {}  # states by name, each with what tells its bits
+
+    def like(self, state: str) -> str:
+        """Return what two states have in common whose bits are the same."""
+        return self._like.get(state, state)
+
+    def made(self, before: str, state: str, how: str) -> None:
+        """Note how a state came to its bits."""
+        text = f"{self.like(before)}/{how}"
+        self._like[state] = hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def strike(self, job_id: str, step: int, runs: Mapping[str, HostRun]) -> set[int]:
         """Return the ranks whose state of this step has a wrong bit, and has no other again."""
@@ -42,8 +55,11 @@ class Bits:
 class Sharing:
     """What the ranks of one generation hold alike, or should."""
 
-    def __init__(self, bits: Bits, job_id: str, layout: Layout, rules: CorruptionSpec) -> None:
+    def __init__(
+        self, bits: Bits, job_id: str, layout: Layout, rules: CorruptionSpec, *, data: str
+    ) -> None:
         self._bits = bits
+        self._data = data  # tells which batches are left out
         self._job_id = job_id
         self._layout = layout
         self._gate = Gate(hold=rules.on_corruption == "replace")
@@ -56,8 +72,18 @@ class Sharing:
         if rules.on_corruption == "off":
             self._over = 0
 
-    def made(self, step: int, before: str, state: str, runs: Mapping[str, HostRun]) -> None:
-        """Note a state that was made from another one."""
+    def made(
+        self,
+        step: int,
+        before: str,
+        state: str,
+        runs: Mapping[str, HostRun],
+        *,
+        bent: Collection[int],
+    ) -> None:
+        """Note a state that was made from another one, with ``bent`` ranks' work in it."""
+        wrong = sorted(self._wrong)
+        self._bits.made(before, state, f"{step}/{self._layout}/{self._data}/{wrong}/{sorted(bent)}")
         self._wrong |= self._bits.strike(self._job_id, step, runs)
         if before in self._bits.tainted or self._wrong:
             self._bits.tainted[state] = self._bits.tainted.get(before, step)
@@ -103,4 +129,5 @@ class Sharing:
     def checksum(self, step: int, rank: int) -> str:
         """Return the checksum of what a rank holds of a step."""
         state, wrong = self._shown[step]
-        return f"{state} {circle_of(self._layout, rank, self._over)} {rank in wrong and rank}"
+        circle = circle_of(self._layout, rank, self._over)
+        return f"{self._bits.like(state)} {circle} {rank in wrong and rank}"

@@ -16,6 +16,7 @@ from everstep.core.placement import Layout
 from everstep.core.resharding import Coordinate, coordinate_of, rank_at
 from everstep.core.rounds import Rounds
 from everstep.core.spec import CorruptionSpec
+from everstep.sim.bits import Bits
 from everstep.wire.v1.agents_pb2 import Checked, Rerun, Work
 
 if TYPE_CHECKING:
@@ -63,12 +64,14 @@ class Remaking:
     def __init__(
         self,
         flaws: Flaws,
+        bits: Bits,
         generation: int,
         layout: Layout,
         rules: CorruptionSpec,
     ) -> None:
         self._generation = generation
         self._flaws = flaws
+        self._bits = bits
         self._layout = layout
         self._replicas = layout.dp_replicate * layout.dp_shard
         on = rules.on_corruption != "off"
@@ -80,15 +83,11 @@ class Remaking:
         self, step: int, before: str, state: str, runs: Mapping[str, HostRun], *, first: bool
     ) -> bool:
         """Note a state that was made from another; says whether some work came out otherwise."""
-        wrong = {
-            min(runs[host].ranks): flaw
-            for host, flaw in sorted(self._flaws.hosts.items())
-            if host in runs and flaw.is_on(self._generation, step)
-        }
+        wrong = self.wrong(step, runs)
         if wrong or before in self._flaws.tainted:
             self._flaws.tainted.add(state)
         due = not first and self._rounds.due(step - 1)
-        told = self._exchanged(state, wrong) if due else {}
+        told = self._exchanged(f"{self._bits.like(before)}/{step}", wrong) if due else {}
         for rank, flaw in wrong.items():
             if flaw.itself:
                 told[rank] = Checked(recomputed_wrong=["layers.0"])
@@ -102,19 +101,28 @@ class Remaking:
         self._told.pop(min(self._told), None) if len(self._told) > TOLD_STEPS else None
         return differs
 
+    def wrong(self, step: int, runs: Mapping[str, HostRun]) -> dict[int, Flaw]:
+        """Return the ranks that make a step wrong."""
+        return {
+            min(runs[host].ranks): flaw
+            for host, flaw in sorted(self._flaws.hosts.items())
+            if host in runs and flaw.is_on(self._generation, step)
+        }
+
     def checked(self, step: int, rank: int) -> Checked | None:
         """Return what a rank tells of a step."""
         return self._told.get(step, {}).get(rank)
 
-    def _exchanged(self, state: str, wrong: Mapping[int, Flaw]) -> dict[int, Checked]:
+    def _exchanged(self, work: str, wrong: Mapping[int, Flaw]) -> dict[int, Checked]:
         shift = self._rounds.next_shift()
         found = {}
         for rank in range(self._layout.world_size):
             of = self._shifted(rank, shift)
-            own = _work(f"{state} {rank} {rank in wrong and 'wrong'}")
-            bent = rank in wrong and not wrong[rank].half
-            how = "wrong" if bent and of == rank and wrong[rank].repeats else "wrong elsewhere"
-            other = _work(f"{state} {of} {bent and how}")
+            flaw = wrong.get(rank)
+            mistake = flaw and ("wrong" if flaw.repeats else f"wrong {self._generation}")
+            own = _work(f"{work} {rank} {mistake}")
+            again = mistake if flaw and of == rank and flaw.repeats else f"elsewhere {mistake}"
+            other = _work(f"{work} {of} {None if flaw is None or flaw.half else again}")
             found[rank] = Checked(rerun=Rerun(of=of, own=own, other=other))
         return found
 

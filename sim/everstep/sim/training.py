@@ -161,7 +161,8 @@ class Training:
         before, text = self.state, f"{self.state}/{self.step}/{self.generation}"
         self.state = hashlib.sha256(text.encode()).hexdigest()[:16]
         self.course.made(self.job_id, self.step, before, self.state)
-        self.sharing.made(self.step, before, self.state, self.runs)
+        bent = self.remaking.wrong(self.step, self.runs)
+        self.sharing.made(self.step, before, self.state, self.runs, bent=bent)
         first = self.step == max(self.restore_step, 0) + 1
         differs = self.remaking.made(self.step, before, self.state, self.runs, first=first)
         if differs and self.spec.corruption.on_corruption == "replace":

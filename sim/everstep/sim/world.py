@@ -258,9 +258,11 @@ class World:
                     command.job_id,
                     from_wire(command.layout, Layout),
                     spec.corruption,
+                    data=repr(skipped),
                 ),
                 remaking=Remaking(
                     self.flaws,
+                    self.bits,
                     generation,
                     from_wire(command.layout, Layout),
                     spec.corruption,

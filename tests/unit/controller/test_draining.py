@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.spec import spec
 from tests.unit.controller.facts import JOB, LAUNCHED, PLACED_1, RUNNING, begun, placement
 
@@ -22,7 +23,7 @@ from everstep.controller.events import (
     JobSucceeded,
     PlacementDecided,
 )
-from everstep.controller.policy import AwaitSpares, Fence, Place, next_actions
+from everstep.controller.policy import AwaitSpares, Fence, Place, next_actions, unsound_reason
 
 JOBS = spec(AGGREGATE)
 ASKED = DrainHosts(job_id=JOB, hosts=("h1",), why="new firmware", at_ms=50)
@@ -33,6 +34,7 @@ SLOW = RecoverJob(
     incident_id="i1",
     verdict=Verdict.DRAIN,
     hosts=("h1",),
+    kind="straggler",
     reason="8 % slower",
     at_ms=50,
 )
@@ -50,7 +52,7 @@ def test_job_runs_on_until_spares_are_there():
 
 def test_slow_host_is_drained_like_one_that_a_person_names():
     """The monitor's word, once."""
-    slow = replace(WANTED, why="8 % slower", incident_id="i1")
+    slow = replace(WANTED, why="8 % slower", incident_id="i1", kind="straggler")
     JOBS.given(*RUNNING).when(SLOW).then(slow)
     JOBS.given(*RUNNING, WANTED).when(SLOW).then()
     JOBS.given(*RUNNING).when(replace(SLOW, hosts=("elsewhere",))).then()
@@ -108,3 +110,31 @@ def test_drain_of_what_is_not_its_host_is_refused():
     failed = JobFailed(job_id=JOB, generation=1, why="x")
     JOBS.given(*RUNNING, failed).when(ASKED).then_rejected("job_ended")
     assert PLACED_1.placement.host_ids == ("h0", "h1")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "reason"),
+    [
+        ((), "drained"),
+        (("straggler",), "straggler"),
+        (("straggler", "silent_corruption"), "silent_corruption"),
+    ],
+)
+def test_inventory_is_told_what_a_host_is_wanted_out_for(kinds: tuple[str, ...], reason: str):
+    """Wrong bits are not forgiven, whatever else there is; a person's wish has no kind."""
+    wishes = [replace(WANTED, hosts=(f"h{n}",), kind=kind) for n, kind in enumerate(kinds, 1)]
+    hosts = tuple(f"h{n}" for n in range(1, 1 + max(len(kinds), 1)))
+    moving = replace(MOVING, unsound_hosts=hosts)
+    job = JOBS.given(*RUNNING, *(wishes or [WANTED]), moving).state
+    assert unsound_reason(job) == reason
+
+
+def test_what_a_host_was_wanted_out_for_holds_in_a_recovery_and_goes_with_the_host():
+    """Whatever begins the generation that leaves it."""
+    corrupt = replace(WANTED, kind="silent_corruption")
+    job = JOBS.given(*RUNNING, corrupt, begun(2, "recovery", 60)).state
+    assert unsound_reason(job) == "silent_corruption"
+    fenced = HostsFenced(job_id=JOB, generation=2, hosts=("h0", "h1"))
+    moved = PlacementDecided(job_id=JOB, generation=2, placement=placement("h0", "h2"))
+    gone = JOBS.given(*RUNNING, corrupt, MOVING, fenced, moved).state
+    assert (gone.drain_kinds, unsound_reason(gone)) == ({}, "drained")

@@ -291,7 +291,10 @@ def test_drained_host_is_cordoned_for_the_maintenance_and_not_for_the_drain():
     wish = replace(MAINTAIN, until_ms=90_000)
     given = after(WARM.given(spare), place(), wish)
     move = replace(
-        place(generation=2, reason="drained", incident_id=""), unsound_hosts=("h1",), at_ms=4_000
+        place(generation=2, reason="", incident_id=""),
+        unsound_hosts=("h1",),
+        unsound_reason="drained",
+        at_ms=4_000,
     )
     cordon = given.when(move).decision.events[0]
     assert (cordon.reason, cordon.fault, cordon.relapses) == (WANTED, "", 0)

@@ -112,7 +112,7 @@ def test_nobody_is_replaceable_who_serves_another_job_or_none():
 
 def test_host_that_is_drained_is_cordoned_as_that():
     """A person who finds it cordoned sees that it was meant."""
-    moving = replace(without("a1"), reason="drained")
+    moving = replace(without("a1"), unsound_reason="drained")
     cordon, event = ONE_SPARE.when(moving).decision.events
     assert cordon == cordoned("a1", "drained")
     assert event.replacements == ("a3",)

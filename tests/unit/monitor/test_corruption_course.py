@@ -17,6 +17,7 @@ from everstep.monitor.detectors.corruption_course import (
     NeverEqual,
     Said,
 )
+from everstep.monitor.detectors.remade import Broken
 
 LAYOUT = Layout(dp_replicate=3)
 HOSTS = ("h0", "h1", "h2")
@@ -214,3 +215,64 @@ def test_order_of_hosts_does_not_matter(order: list[int], wrong: int):
     tell(one, 1)
     found = only(tell(one, 2, {wrong: 7}, ranks=tuple(order)))
     assert found.blame.ranks == (wrong,)
+
+
+def two(generation: int = 1, hosts: tuple[str, ...] = HOSTS[:2]) -> CorruptionCourse:
+    """A course of two replicas."""
+    one = CorruptionCourse()
+    one.begin(generation, Layout(dp_replicate=2), hosts)
+    one.resumed(generation, 0)
+    return one
+
+
+def again(one: CorruptionCourse, step: int, hosts: tuple[str, ...] = HOSTS[:2]) -> None:
+    """Go back to a step, in the next generation."""
+    one.begin(one.generation + 1, Layout(dp_replicate=2), hosts)
+    one.resumed(one.generation, step)
+
+
+def test_tie_is_told_by_the_step_that_is_made_again():
+    """Both agree this time, with what one of them had before."""
+    one = two()
+    tell(one, 1, ranks=(0, 1))
+    found = only(tell(one, 2, {1: 7}, ranks=(0, 1)))
+    assert (found.blame.certain, found.blame.hosts) == (False, ("h0", "h1"))
+    again(one, 1)
+    (broken,) = [s for s in tell(one, 2, ranks=(0, 1), generation=2) if isinstance(s, Broken)]
+    assert (broken.step, broken.ranks, broken.host) == (2, (1,), "h1")
+    assert tell(one, 3, ranks=(0, 1), generation=2) == []
+    assert one.sound_step == 3
+
+
+def test_tie_that_comes_again_names_who_does_not_repeat_himself():
+    """The run goes back once more, without that host."""
+    one = two()
+    tell(one, 1, ranks=(0, 1))
+    tell(one, 2, {1: 7}, ranks=(0, 1))
+    again(one, 1)
+    found = only(tell(one, 2, {1: 8}, ranks=(0, 1), generation=2))
+    assert (found.blame.certain, found.blame.hosts) == (True, ("h1",))
+    assert "did not come to the same bits" in found.blame.reason
+
+
+def test_tie_that_comes_again_alike_stays_one_and_is_looked_at_anew():
+    """Wrong each time alike: it is the third time that tells, if it comes out otherwise."""
+    one = two()
+    tell(one, 1, ranks=(0, 1))
+    tell(one, 2, {1: 7}, ranks=(0, 1))
+    again(one, 1)
+    found = only(tell(one, 2, {1: 7}, ranks=(0, 1), generation=2))
+    assert not found.blame.certain
+    again(one, 1)
+    said = tell(one, 2, ranks=(0, 1), generation=3)
+    assert [s.host for s in said if isinstance(s, Broken)] == ["h1"]
+
+
+def test_majority_needs_no_second_time():
+    """What was certain leaves no tie behind."""
+    one = course()
+    tell(one, 1)
+    assert only(tell(one, 2, {1: 7})).blame.certain
+    one.begin(2, LAYOUT, HOSTS)
+    one.resumed(2, 1)
+    assert [s for s in tell(one, 2, generation=2) if isinstance(s, Broken)] == []

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everstep.monitor.doubts import Doubt, named, suspicion
+from everstep.monitor.events import SILENT_CORRUPTION, Action, IncidentOpened
+from everstep.monitor.state import Watch, evolve
 
 DAY_MS = 86_400_000
 WEEK_MS = 7 * DAY_MS
@@ -60,3 +64,35 @@ def test_order_of_doubts_and_hosts_does_not_matter(earlier, newest, random):
     who = named(before, doubt(*newest), WEEK_MS)
     assert named(mixed, doubt(*reversed(newest)), WEEK_MS) == who
     assert who in {"", *newest}
+
+
+def opened(number: int, action: Action, *hosts: str) -> IncidentOpened:
+    """What a watch was told of wrong bits."""
+    return IncidentOpened(
+        incident_id=f"i{number}",
+        job_id="j",
+        generation=number,
+        kind=SILENT_CORRUPTION,
+        action=action,
+        hosts=hosts,
+    )
+
+
+@pytest.mark.parametrize("action", [Action.REPLACE, Action.DRAIN])
+def test_who_is_known_to_have_been_wrong_takes_the_doubt_off_the_others(action: Action):
+    """It was between two, and now it was the one."""
+    events = [
+        opened(1, Action.RESTART, "a", "b"),
+        opened(2, Action.RESTART, "c", "d"),
+        opened(3, action, "a"),
+    ]
+    watch = reduce(evolve, events, Watch(job_id="j"))
+    assert [one.hosts for one in watch.doubts] == [("c", "d")]
+
+
+@pytest.mark.parametrize("action", [Action.NOTE, Action.HOLD, Action.REPLACE_IF_SPARE])
+def test_what_decides_nothing_leaves_doubts_as_they_are(action: Action):
+    """A third place to try is no proof."""
+    events = [opened(1, Action.RESTART, "a", "b"), opened(2, action, "a")]
+    watch = reduce(evolve, events, Watch(job_id="j"))
+    assert [one.hosts for one in watch.doubts] == [("a", "b")]

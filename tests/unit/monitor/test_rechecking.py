@@ -39,6 +39,7 @@ class Job:
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self.rechecking = Rechecking()
+        self.bent = 0  # another mistake than before
         self.begin(watch)
 
     def begin(self, watch: Watch) -> None:
@@ -66,6 +67,8 @@ class Job:
                 of = (rank + shift) % count
                 own = Work(forward=1, gradient=1 + rank + 100 * (rank in wrong or rank == once))
                 other = Work(forward=1, gradient=1 + of + 1_000 * (rank in wrong))
+                own.gradient += self.bent * (rank in wrong)
+                other.gradient += self.bent * (rank in wrong)
                 checked = Checked(rerun=Rerun(of=of, own=own, other=other))
             if rank in itself:
                 checked = Checked(recomputed_wrong=["layers.0"])
@@ -130,14 +133,56 @@ def test_tie_goes_back_then_tries_a_third_place_and_is_held_in_the_end():
 
 
 def test_what_was_wrong_once_makes_only_its_own_step_suspect():
-    """Neither the step before it nor the steps after it have come out otherwise."""
+    """Neither the steps before it nor after it came out otherwise.
+
+    The run goes back one more: a generation's first step is not shadowed, and this one must be.
+    """
     job = Job(watch_of(3))
     job.step(1)
     job.step(4, shift=1)
     assert job.step(8, shift=1, once=1) == job.step(9, shift=2) == []
     (verdict,) = job.step(10, shift=1)
     assert (verdict.action, verdict.hosts) == (Action.RESTART, ("h0", "h1"))
-    assert verdict.suspect_from_step == 8
+    assert verdict.suspect_from_step == 7
+
+
+@pytest.mark.parametrize("shift", [1, 2])
+def test_step_that_is_made_again_tells_who_was_wrong_once(shift: int):
+    """The run goes on, and moves off the host; whoever is paired with whom this time."""
+    job = Job(watch_of(3))
+    job.step(4, shift=1)
+    said = [*job.step(8, shift=1, once=1), *job.step(9, shift=2), *job.step(10, shift=1)]
+    assert [verdict.action for verdict in said] == [Action.RESTART]
+    job.begin(watch_of(3, generation=2, restore_step=6))
+    job.step(7)
+    (verdict,) = job.step(8, shift=shift)
+    assert (verdict.kind, verdict.action) == ("silent_corruption", Action.DRAIN)
+    assert (verdict.ranks, verdict.hosts) == ((1,), ("h1",))
+    assert (verdict.step, verdict.suspect_from_step) == (8, 0)
+    assert job.step(12, shift=1) == []
+
+
+def test_mistake_that_is_another_one_each_time_is_named_by_the_second():
+    """Of two: who comes to the same twice is not the one. It costs the seat at once."""
+    job = Job(watch_of(2))
+    job.step(4, shift=1)
+    undecided(job, 8)
+    job.begin(watch_of(2, generation=2, restore_step=4))
+    job.bent = 7
+    (verdict,) = job.step(8, shift=1, wrong={1})
+    assert (verdict.action, verdict.hosts) == (Action.REPLACE, ("h1",))
+    assert verdict.suspect_from_step == 5
+
+
+def test_nothing_is_said_of_a_host_that_has_left_already():
+    """It is cordoned, whatever for."""
+    job = Job(watch_of(3))
+    job.step(4, shift=1)
+    [job.step(step, shift=1, once=1 if step == 8 else -1) for step in (8, 9, 10)]
+    others = tuple(WatchedHost(host_id=f"x{n}", ranks=(n,)) for n in range(3))
+    job.begin(watch_of(3, generation=2, restore_step=6, hosts=others))
+    job.step(7)
+    assert job.step(8, shift=1) == []
 
 
 def test_third_place_that_differs_from_the_same_one_is_a_tie_of_its_own():

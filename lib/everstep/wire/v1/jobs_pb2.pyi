@@ -226,18 +226,20 @@ class PauseRequested(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., incident_id: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class DrainRequested(_message.Message):
-    __slots__ = ("job_id", "hosts", "why", "incident_id", "at_ms")
+    __slots__ = ("job_id", "hosts", "why", "incident_id", "at_ms", "kind")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     hosts: _containers.RepeatedScalarFieldContainer[str]
     why: str
     incident_id: str
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ..., why: _Optional[str] = ..., incident_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    kind: str
+    def __init__(self, job_id: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ..., why: _Optional[str] = ..., incident_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class JobPaused(_message.Message):
     __slots__ = ("job_id", "generation", "at_ms")

@@ -61,7 +61,7 @@ from everstep.controller.generations import (
     rested,
     without,
 )
-from everstep.controller.state import COMING_UP, MOVES, TERMINAL, Job, Phase
+from everstep.controller.state import COMING_UP, MOVES, SILENT_CORRUPTION, TERMINAL, Job, Phase
 from everstep.core.decision import Accepted, Rejected
 from everstep.core.errors import InvalidInput
 from everstep.core.ids import is_valid_id
@@ -86,7 +86,6 @@ PersonCommand = RestartJob | StopJob | PauseJob | ResumeJob | SaveCheckpoint
 NOTHING: Accepted[Event] = Accepted()
 TOO_SMALL: Final = "host_too_small"  # the monitor's kind: memory does not hold the ranks' snapshots
 
-SILENT_CORRUPTION: Final = "silent_corruption"  # kind of the monitor's incident
 # The registry's codes for: that step is not there, or not whole any more.
 NO_SUCH_STEP: Final = frozenset({"no_such_step", "no_source"})
 
@@ -261,7 +260,7 @@ def _recover(command: RecoverJob, job: Job) -> Decision:
     if command.verdict is Verdict.HOLD:
         return _hold(job, command)
     if command.verdict is Verdict.DRAIN:
-        return moving.drain(job, command.hosts, command.reason, command.incident_id, command.at_ms)
+        return moving.drain_by_an_incident(command, job)
     lost = command.hosts if command.verdict is Verdict.REPLACE else ()
     unsound = command.hosts if command.verdict is Verdict.REPLACE_IF_SPARE else ()
     why = policy.last_cause(command, job)

@@ -136,13 +136,17 @@ class PauseRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainRequested:
-    """The job is to move off ``hosts``; it runs on until spares can take their seats."""
+    """The job is to move off ``hosts``; it runs on until spares can take their seats.
+
+    ``kind`` is the incident's, "" for a person's wish; ``why`` is one sentence.
+    """
 
     job_id: str
     hosts: tuple[str, ...]
     why: str = ""
     incident_id: str = ""
     at_ms: int = 0
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

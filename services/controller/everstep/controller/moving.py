@@ -32,17 +32,30 @@ def drain_by_a_person(command: DrainHosts, job: Job) -> Decision:
             f"job {job.job_id!r} does not run on {', '.join(strange) or 'no host'}; it runs on "
             f"{', '.join(mine) or 'none yet'}",
         )
-    return drain(job, command.hosts, command.why, "", command.at_ms)
-
-
-def drain(job: Job, hosts: tuple[str, ...], why: str, incident_id: str, at_ms: int) -> Decision:
-    """Want to be off hosts; until spares are there the job runs on where it is."""
-    mine = job.placement.host_ids if job.placement is not None else ()
-    new = tuple(host for host in hosts if host in mine and host not in job.draining)
-    requested = DrainRequested(
-        job_id=job.job_id, hosts=new, why=why, incident_id=incident_id, at_ms=at_ms
+    wanted = DrainRequested(
+        job_id=job.job_id, hosts=command.hosts, why=command.why, at_ms=command.at_ms
     )
-    return Accepted((requested,)) if new else NOTHING
+    return _drain(job, wanted)
+
+
+def drain_by_an_incident(command: RecoverJob, job: Job) -> Decision:
+    """Want to be off hosts that the monitor has something against."""
+    wanted = DrainRequested(
+        job_id=job.job_id,
+        hosts=command.hosts,
+        why=command.reason,
+        incident_id=command.incident_id,
+        at_ms=command.at_ms,
+        kind=command.kind,
+    )
+    return _drain(job, wanted)
+
+
+def _drain(job: Job, wanted: DrainRequested) -> Decision:
+    """Until spares are there the job runs on where it is."""
+    mine = job.placement.host_ids if job.placement is not None else ()
+    new = tuple(host for host in wanted.hosts if host in mine and host not in job.draining)
+    return Accepted((replace(wanted, hosts=new),)) if new else NOTHING
 
 
 def begin(command: BeginDrain | BeginGrow, job: Job) -> Decision:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from everstep.controller.commands import RecordFinished, RecoverJob
-from everstep.controller.state import MOVES, TERMINAL, Job, Phase
+from everstep.controller.state import MOVES, SILENT_CORRUPTION, TERMINAL, Job, Phase
 from everstep.core.elastic import larger_layouts
 from everstep.core.placement import Layout
 from everstep.core.spec import parse_spec_json
@@ -137,6 +137,18 @@ def wanted_layouts(job: Job) -> tuple[Layout, ...]:
     if job.placement is None:
         return ()
     return larger_layouts(parse_spec_json(job.spec_json), job.placement.layout)
+
+
+def unsound_reason(job: Job) -> str:
+    """Say what the inventory is to write down about the unsound hosts; "" for no special thing.
+
+    One word for all of them: wrong bits before anything else, because that is not forgiven.
+    """
+    leaving = set(job.unsound_hosts) & set(job.draining)
+    kinds = sorted({job.drain_kinds[host] for host in leaving if host in job.drain_kinds})
+    if SILENT_CORRUPTION in kinds:
+        return SILENT_CORRUPTION
+    return kinds[0] if kinds else "drained" if job.cause == "drain" else ""
 
 
 def _awaited(job: Job) -> tuple[Action, ...]:

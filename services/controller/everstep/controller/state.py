@@ -14,7 +14,8 @@ A run whose ranks all finish on their own while it is pausing or paused has succ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, assert_never
 
@@ -68,6 +69,8 @@ COMING_UP: Final = frozenset({Phase.LAUNCHING, Phase.RECOVERING, Phase.WAITING_F
 # Generations that begin although nothing is broken: they stop the run after a last common step.
 MOVES: Final = frozenset({"drain", "grow"})
 
+SILENT_CORRUPTION: Final = "silent_corruption"  # kind of the monitor's incident
+
 UNDECIDED: Final = Interval()
 
 _PHASE_OF_CAUSE: Final = {
@@ -103,11 +106,12 @@ class Job:
     scripts without the SDK never do. ``interval`` is how often its ranks snapshot, and why.
     Until it runs again only states from before ``before_step`` will do (0: any). ``skipped`` are
     the batches that are left out, and ``rollbacks`` the first suspect steps that they belong to.
-    ``draining`` are hosts of the placement that the job is to move off. ``leftovers`` are hosts
-    that it left when its layout changed: until it has gone on from a step after ``leftovers_step``
-    (-1: not known yet), its state may lie in their memory only. With fewer data-parallel groups
-    than ``dp_min`` it was found not to fit its hosts, until a person starts it again. ``groups``
-    says how many of them made the steps after each of these steps: (step, groups), the newest last.
+    ``draining`` are hosts of the placement that the job is to move off, ``drain_kinds`` the kinds
+    of incidents that some of them are wanted out for. ``leftovers`` are hosts that it left when its
+    layout changed: until it has gone on from a step after ``leftovers_step`` (-1: not known yet),
+    its state may lie in their memory only. With fewer data-parallel groups than ``dp_min`` it was
+    found not to fit its hosts, until a person starts it again. ``groups`` says how many of them
+    made the steps after each of these steps: (step, groups), the newest last.
     """
 
     job_id: str = ""
@@ -138,6 +142,7 @@ class Job:
     skipped: tuple[PositionRange, ...] = ()
     rollbacks: tuple[int, ...] = ()
     draining: tuple[str, ...] = ()
+    drain_kinds: Mapping[str, str] = field(default_factory=dict)
     leftovers: tuple[str, ...] = ()
     leftovers_step: int = -1
     dp_min: int = 0
@@ -197,6 +202,7 @@ def _reopened(job: Job) -> Job:
         lost_hosts=(),
         unsound_hosts=(),
         draining=(),
+        drain_kinds={},
         recoveries=(),
         forgiven_at_ms=0,
     )
@@ -213,7 +219,12 @@ def _apply(job: Job, event: Event) -> Job:
         case PlacementDecided():
             return _place(job, event.placement)
         case DrainRequested():
-            return replace(job, draining=tuple(sorted({*job.draining, *event.hosts})))
+            kinds = dict.fromkeys(event.hosts, event.kind) if event.kind else {}
+            return replace(
+                job,
+                draining=tuple(sorted({*job.draining, *event.hosts})),
+                drain_kinds={**job.drain_kinds, **kinds},
+            )
         case HostsShort():
             return replace(job, missing=event.missing)
         case RestoreDecided():
@@ -252,6 +263,7 @@ def _place(job: Job, placement: Placement) -> Job:
         missing=0,
         lost_hosts=tuple(host for host in job.lost_hosts if host not in kept),
         draining=tuple(host for host in job.draining if host in kept),
+        drain_kinds={host: kind for host, kind in job.drain_kinds.items() if host in kept},
     )
 
 

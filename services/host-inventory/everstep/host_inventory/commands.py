@@ -114,7 +114,8 @@ class PlaceJob:
     """Give the job's ranks hosts for ``generation``; once for each (job_id, generation).
 
     ``lost_hosts`` are cordoned whatever follows; ``unsound_hosts`` only as far as spares take their
-    seats, because a host that works badly is better than a job that waits. When hosts are short for
+    seats, because a host that works badly is better than a job that waits, with a reason of their
+    own. When hosts are short for
     ``layout``, the first of the ``smaller`` ones that fits will do.
     """
 
@@ -126,6 +127,7 @@ class PlaceJob:
     incident_id: str
     at_ms: int
     unsound_hosts: tuple[str, ...] = ()
+    unsound_reason: str = ""
     smaller: tuple[Layout, ...] = ()
 
     @property

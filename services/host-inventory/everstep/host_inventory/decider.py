@@ -46,8 +46,6 @@ from everstep.host_inventory.state import Fleet, Host, Job, evolve
 # within this time lives, and a second machine that claims its id is a mistake in the settings.
 HEARD_RECENTLY_MS: Final = 5_000
 
-DRAINED: Final = "drained"  # a job moved off it while it still worked
-
 
 def decide(command: Command, fleet: Fleet, care: Care = CARE) -> Decision:
     """Decide on the fleet as it is.
@@ -253,7 +251,7 @@ def _best_placement(
     lost = _cordons(command, command.lost_hosts, command.reason or "lost", fleet, care)
     fleet = reduce(evolve, lost, fleet)
     unsound = sorted(set(command.unsound_hosts) - set(command.lost_hosts))
-    why = DRAINED if command.reason == DRAINED else "unsound"
+    why = command.unsound_reason or "unsound"
     for layout in command.layouts:
         for count in range(len(unsound), 0, -1):
             swapped = _cordons(command, unsound[:count], why, fleet, care)

@@ -22,6 +22,7 @@ from everstep.monitor.detectors.corruption import (
     tensors_of,
 )
 from everstep.monitor.detectors.corruption_course import CorruptionCourse, Found, NeverEqual
+from everstep.monitor.detectors.remade import Broken
 from everstep.monitor.detectors.verdict import Verdict
 from everstep.monitor.events import SILENT_CORRUPTION, Action
 from everstep.monitor.state import Watch
@@ -70,6 +71,8 @@ class Corrupting:
                     self._unasked.append(one)
                 case NeverEqual():
                     said.append(_never_equal(one, now_ms))
+                case Broken():
+                    said += found_later(one, watch, now_ms)
                 case _:
                     said.append(
                         SettleNote(
@@ -129,6 +132,26 @@ def verdict_of(
         step=found.step,
         suspect_from_step=0 if noted else found.suspect_from_step,
     )
+
+
+def found_later(broken: Broken, watch: Watch, now_ms: int) -> list[Verdict]:
+    """Move the job off a host that was wrong at a step which has been made again since.
+
+    Nothing that is held now is suspect, so the run goes on until a spare can take the seat.
+    """
+    if broken.host not in {host.host_id for host in watch.hosts}:
+        return []  # gone already
+    noted = watch.corruption.on_corruption == "note"
+    verdict = Verdict(
+        kind=SILENT_CORRUPTION,
+        action=Action.NOTE if noted else Action.DRAIN,
+        ranks=broken.ranks,
+        hosts=(broken.host,),
+        reason=broken.reason,
+        failed_at_ms=now_ms,
+        step=broken.step,
+    )
+    return [verdict]
 
 
 def _never_equal(one: NeverEqual, now_ms: int) -> Verdict:

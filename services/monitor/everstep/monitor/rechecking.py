@@ -5,9 +5,11 @@ they hold says nothing. Suspect are all states since the last time that everythi
 of what was seen once, and not in the steps right after, only those since that step.
 
 A pair alone evicts nobody: the run goes back on the same hosts, and both stay under suspicion
-(``doubts.py``). If the same two differ once more, one of them gives its place to a spare, where the
-work is then done a third time: if the other one still differs, it was that one. Without a spare the
-run is held when it happens a third time, instead of going back for ever.
+(``doubts.py``) until the step has been made again. Who had come to other bits than come out then
+was wrong, and gives its seat to a spare while the run goes on. If that tells nothing, and the same
+two differ once more, one of them gives its place to a spare, where the work is then done a third
+time: if the other one still differs, it was that one. Without a spare the run is held when it
+happens a third time, instead of going back for ever.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from everstep.monitor.commands import SettleNote
+from everstep.monitor.corrupting import found_later, hosts_of
 from everstep.monitor.detectors.local_norms import NormCourse, Suspicion
 from everstep.monitor.detectors.recompute import Finding, Why
 from everstep.monitor.detectors.recompute_course import UNKNOWN, RecomputeCourse
+from everstep.monitor.detectors.remade import Broken
 from everstep.monitor.detectors.verdict import Verdict
 from everstep.monitor.events import SILENT_CORRUPTION, Action
 from everstep.monitor.state import Watch
@@ -56,6 +60,8 @@ class Rechecking:
                 watch.layout,
                 ever_alike=course is not None and course.ever_alike,
                 clean_step=course.clean_step if course is not None else UNKNOWN,
+                hosts=hosts_of(watch),
+                ties=course.ties if course is not None else None,
             )
             self.norms = NormCourse(watch.generation, watch.layout)
             self._suspicions.clear()
@@ -78,7 +84,12 @@ class Rechecking:
             log.info("job %s: %s", watch.job_id, suspicion.reason)
             self._suspicions.append(suspicion)
         found = self.course.told(metrics.generation, metrics.ranks)
-        said: list[Verdict | SettleNote] = [self._verdict(one, watch, now_ms) for one in found]
+        said: list[Verdict | SettleNote] = []
+        for one in found:
+            if isinstance(one, Broken):
+                said += found_later(one, watch, now_ms)
+            else:
+                said.append(self._verdict(one, watch, now_ms))
         if self._noted and self.course.clean_step >= self._noted_step:
             kinds, self._noted = sorted(self._noted), set()
             said += [_settle(watch.job_id, kind, now_ms) for kind in kinds]
@@ -109,6 +120,8 @@ class Rechecking:
             )
         action, why = (Action.REPLACE, "") if len(hosts) == 1 else self._undecided(hosts)
         # The course has not been clean since the difference: what lasts has begun after that step.
+        # A generation's first step is not shadowed, and a tie's step is to be: one step more.
+        first = max(found.first_step - (action is Action.RESTART), 1)
         return Verdict(
             kind=kind,
             action=action,
@@ -117,7 +130,7 @@ class Rechecking:
             reason=found.reason + why,
             failed_at_ms=now_ms,
             step=found.last_step,
-            suspect_from_step=self.course.clean_step + 1 if found.lasting else found.first_step,
+            suspect_from_step=self.course.clean_step + 1 if found.lasting else first,
         )
 
     def _blameless(self, found: Finding, watch: Watch, hosts: tuple[str, ...]) -> str:

@@ -167,6 +167,10 @@ def _opened(watch: Watch, event: IncidentOpened) -> Watch:
     if event.kind == SILENT_CORRUPTION and event.action is Action.RESTART:
         doubt = Doubt(hosts=event.hosts, at_ms=event.detected_at_ms)
         watch = replace(watch, doubts=(*watch.doubts, doubt)[-DOUBTS_MAX:])
+    elif event.kind == SILENT_CORRUPTION and event.action in {Action.REPLACE, Action.DRAIN}:
+        known = set(event.hosts)  # were wrong: nobody else is in doubt for what they did
+        doubts = tuple(one for one in watch.doubts if not known & set(one.hosts))
+        watch = replace(watch, doubts=doubts)
     if event.action in BESIDE:
         return watch
     judged = replace(watch, judged_generation=max(watch.judged_generation, event.generation))

@@ -9,17 +9,20 @@ Sound is the newest step at which all who must hold the same did; everything aft
 Ranks know it from their own sum and tell it, so a monitor that has just begun knows it, too. What
 was never seen equal in this job is not what must be equal (a program may keep other things than we
 think in its parameters): that is said once, and nobody is blamed.
+
+A tie between ranks is kept until its step has been made again (``remade.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from everstep.core.circles import circle_numbers
 from everstep.core.placement import Layout
-from everstep.monitor.detectors.corruption import Blame, Values, blame, differences
+from everstep.monitor.detectors.corruption import Blame, Difference, Values, blame, differences
+from everstep.monitor.detectors.remade import Broken, Claims, Key, Tie, Ties
 
 # Messages of one step come within a fraction of a second; chosen for an agent that starts anew.
 LATE_STEPS: Final = 4
@@ -80,7 +83,7 @@ class NeverEqual:
     over: tuple[int, ...]
 
 
-Said = Found | Equal | NeverEqual
+Said = Found | Equal | NeverEqual | Broken
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,6 +99,16 @@ class _Step:
     def values(self) -> dict[int, Values]:
         """Return it as ``differences`` wants it."""
         return {rank: {(over, ""): one for over, one in ones} for rank, ones in self.ranks.items()}
+
+    def claims(self, keys: Collection[Key], layout: Layout) -> Claims:
+        """Return what ranks hold of some circles, each named by its dimensions and number."""
+        found: dict[Key, dict[int, int]] = {key: {} for key in keys}
+        for rank, values in self.ranks.items() if keys else ():
+            for over, value in values:
+                circle = (over, circle_numbers(layout, over)[rank])
+                if circle in found:
+                    found[circle][rank] = value
+        return found
 
 
 class CorruptionCourse:
@@ -114,6 +127,7 @@ class CorruptionCourse:
         self._strange: set[int] = set()  # over what it never was, as was said already
         self._odd = False
         self._proved = False  # all of it was equal at once
+        self._ties = Ties()
 
     def begin(self, generation: int, layout: Layout, hosts: Sequence[str]) -> None:
         """Take up a generation; ``hosts`` are by rank, none for one that is not compared."""
@@ -187,17 +201,23 @@ class CorruptionCourse:
         # That all was equal once proves it of each kind.
         known = kinds if self._proved else self._equal
         real = [one for one in found if one.item[0] in known]
+        broken = self._remade(step, told)
         if real:
             self._odd = True
+            by = blame(real, self._hosts, {*refuted, *(broken.ranks if broken else ())})
+            if broken is not None and by.certain and set(by.ranks) <= set(broken.ranks):
+                by = replace(by, reason=broken.reason)
+            if not by.certain:
+                self._ties.keep(self._tie(step, told, real, by))
             return [
                 Found(
                     step=step,
                     sound_step=self._sound_before(step),
-                    blame=blame(real, self._hosts, refuted),
+                    blame=by,
                     holders=tuple(sorted({rank for one in real for rank in one.holders})),
                 )
             ]
-        said: list[Said] = []
+        said: list[Said] = [broken] if broken is not None else []
         if whole:
             self.sound_step = max(self.sound_step, step)
             if self._odd:
@@ -206,6 +226,23 @@ class CorruptionCourse:
         strange = odd - self._strange
         self._strange |= strange
         return [*said, NeverEqual(step=step, over=tuple(sorted(strange)))] if strange else said
+
+    def _remade(self, step: int, told: _Step) -> Broken | None:
+        """Say who was wrong when this step was made before, if it was and if that shows now."""
+        again = told.claims(self._ties.keys(step), self._layout)
+        return self._ties.settle(step, again, self._layout, self._hosts)
+
+    def _tie(self, step: int, told: _Step, real: Sequence[Difference], by: Blame) -> Tie:
+        keys = {
+            (one.item[0], circle_numbers(self._layout, one.item[0])[one.holders[0]]) for one in real
+        }
+        return Tie(
+            step=step,
+            layout=self._layout,
+            hosts=tuple(self._hosts),
+            suspects=by.ranks,
+            claims=told.claims(keys, self._layout),
+        )
 
     def _sound_before(self, step: int) -> int:
         """Return the newest sound step; where none is known, what was restored is suspect too."""

@@ -1,0 +1,116 @@
+"""Who was wrong at a step is told by making it again, if anything does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from everstep.core.placement import Layout
+from everstep.monitor.detectors.remade import TIES_MAX, Tie, Ties
+
+LAYOUT = Layout(dp_replicate=2, tp=2)
+HOSTS = ("a", "a", "b", "b")
+WEIGHTS = (1, 0)  # over replicas, the circle of ranks 0 and 2
+TIE = Tie(
+    step=7,
+    layout=LAYOUT,
+    hosts=HOSTS,
+    suspects=(0, 2),
+    claims={WEIGHTS: {0: "sound", 2: "bent"}},
+)
+
+
+def settle(again, *, tie: Tie = TIE, layout: Layout = LAYOUT, hosts=HOSTS):
+    """Make the step again."""
+    ties = Ties()
+    ties.keep(tie)
+    return ties.settle(7, again, layout, hosts)
+
+
+def test_whoever_claimed_something_else_than_comes_out_now_was_wrong():
+    """All agree this time."""
+    broken = settle({WEIGHTS: {0: "sound", 2: "sound"}})
+    assert (broken.ranks, broken.host, broken.step, broken.agreed) == ((2,), "b", 7, True)
+    assert broken.reason == (
+        "step 7 was made again and came out everywhere as rank 0 had it the first time: rank 2 had "
+        "been wrong"
+    )
+    assert settle({WEIGHTS: {0: "bent", 2: "bent"}}).host == "a"
+
+
+def test_host_that_has_left_since_was_wrong_all_the_same():
+    """What came out elsewhere is what it should have had."""
+    broken = settle({WEIGHTS: {0: "sound", 2: "sound"}}, hosts=("a", "a", "c", "c"))
+    assert broken.host == "b"
+
+
+def test_step_that_comes_out_as_nobody_had_it_tells_nothing():
+    """It is another step: batches were left out, or the program does not repeat its bits."""
+    assert settle({WEIGHTS: {0: "other", 2: "other"}}) is None
+    assert settle({WEIGHTS: {0: "other", 2: "another"}}) is None
+
+
+def test_whoever_does_not_come_to_the_same_twice_is_wrong():
+    """They differ once more."""
+    broken = settle({WEIGHTS: {0: "sound", 2: "bent otherwise"}})
+    assert (broken.ranks, broken.host, broken.agreed) == ((2,), "b", False)
+    assert broken.reason.startswith("step 7 was made again, and rank 2 did not come to the same")
+
+
+def test_two_who_both_repeat_themselves_stay_a_tie():
+    """One is wrong each time alike."""
+    assert settle({WEIGHTS: {0: "sound", 2: "bent"}}) is None
+
+
+def test_other_host_in_the_seat_that_differs_proves_nothing_against_the_first():
+    """It may be wrong itself."""
+    hosts = ("a", "a", "c", "c")
+    assert settle({WEIGHTS: {0: "sound", 2: "bent otherwise"}}, hosts=hosts) is None
+
+
+@pytest.mark.parametrize("again", [{}, {WEIGHTS: {}}, {WEIGHTS: {2: "sound"}}])
+def test_nothing_is_said_before_all_have_told(again):
+    """One voice alone is no comparison."""
+    assert settle(again) is None
+
+
+def test_two_others_who_agree_tell_as_well():
+    """With three replicas the work of one is made again by another than the first time."""
+    tie = replace(TIE, claims={(0, "gradient"): {0: 5, 2: 6}}, suspects=(0, 2))
+    assert settle({(0, "gradient"): {0: 5, 3: 5}}, tie=tie).host == "b"
+    assert settle({(0, "gradient"): {0: 6, 3: 6}}, tie=tie).host == "a"
+
+
+def test_two_hosts_that_were_wrong_at_once_are_nobody():
+    """That is not by chance."""
+    tie = replace(
+        TIE, suspects=(0, 2), claims={WEIGHTS: {0: "x", 2: "y"}, (1, 1): {1: "y", 0: "x", 2: "x"}}
+    )
+    again = {WEIGHTS: {0: "x", 2: "x"}, (1, 1): {0: "y", 1: "y", 2: "y"}}
+    assert settle(again, tie=tie) is None
+
+
+def test_other_layout_is_another_order_of_sums():
+    """Bits that differ then accuse nobody."""
+    again = {WEIGHTS: {0: "sound", 2: "sound"}}
+    assert settle(again, layout=Layout(dp_replicate=4)) is None
+    assert settle(again, hosts=()) is None
+
+
+def test_tie_is_looked_at_once():
+    """What comes later is another history."""
+    ties = Ties()
+    ties.keep(TIE)
+    assert ties.keys(7) == {WEIGHTS}
+    assert ties.settle(7, {}, LAYOUT, HOSTS) is None
+    assert ties.keys(7) == ()
+    assert ties.settle(7, {WEIGHTS: {0: "sound", 2: "sound"}}, LAYOUT, HOSTS) is None
+
+
+def test_only_the_newest_are_kept():
+    """What nobody ever made again goes."""
+    ties = Ties()
+    for step in range(TIES_MAX + 3):
+        ties.keep(replace(TIE, step=step))
+    assert [step for step in range(TIES_MAX + 3) if step in ties] == list(range(3, TIES_MAX + 3))
