@@ -20,6 +20,7 @@ from everstep.controller.outside import (
     Placed,
     Planned,
 )
+from everstep.controller.policy import unsound_reason
 from everstep.controller.state import Job
 from everstep.core.decision import Rejected
 from everstep.core.placement import Layout
@@ -121,7 +122,8 @@ class SimulatedOutside:
                 layout=self._layout,
                 lost_hosts=tuple(lost_hosts),
                 unsound_hosts=job.unsound_hosts,
-                reason="lost" if lost_hosts else "drained" if job.cause == "drain" else "",
+                reason="lost" if lost_hosts else "",
+                unsound_reason=unsound_reason(job),
                 incident_id=job.incident_id,
                 at_ms=self._clock.now_ms(),
             )

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from everstep.controller import policy
 from everstep.controller.starting import start_commands
 from everstep.controller.state import Job
 from everstep.core.decision import Rejected
@@ -223,11 +224,8 @@ class BusOutside:
             smaller=[to_wire(layout, WireLayout()) for layout in smaller],
             lost_hosts=lost_hosts,
             unsound_hosts=job.unsound_hosts,
-            reason=job.lost_why or "lost"
-            if lost_hosts
-            else "drained"
-            if job.cause == "drain"
-            else "",
+            reason=(job.lost_why or "lost") if lost_hosts else "",
+            unsound_reason=policy.unsound_reason(job),
             incident_id=job.incident_id,
             at_ms=self._clock.now_ms(),
         )
