@@ -225,6 +225,9 @@ def test_no_spare_left_waits_says_so_and_goes_on_when_one_joins(lab: Lab, ends_e
     lab.kill_host(victim)
     job = lab.wait_phase(job_id, "waiting_for_hosts")
     assert job["hosts_short"] == 1
+    waits = lab.client.job(job_id)["waits"]
+    assert (waits["stage"], waits["awaited"]) == ("place", "spare")
+    assert waits["since_ms"] >= job["recoveries"][-1]["begun_at_ms"]
     for host_id in lab.down_hosts() - {victim}:
         lab.start_host(host_id)
         lab.client.uncordon(host_id, now=True)

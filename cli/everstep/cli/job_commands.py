@@ -9,7 +9,7 @@ import typer
 from everstep.cli.checkpoint_judging import INT64_MAX
 from everstep.cli.history_command import export
 from everstep.cli.interval_command import interval
-from everstep.cli.live import ranks_of, reduction, shortage
+from everstep.cli.live import ranks_of, reduction
 from everstep.cli.options import JobId, JsonFlag, register, register_listing, session_of
 from everstep.cli.output import (
     OUT,
@@ -67,7 +67,7 @@ def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
 
 
 def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> None:
-    """Show one job: hosts, restarts, goodput.
+    """Show one job: hosts, restarts, goodput, and what it waits for.
 
     Example:
       everstep jobs show demo-4f21ac
@@ -91,8 +91,8 @@ def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> No
         OUT.print(f"ended      {clock_time(job['ended_at_ms'])}")
     if reduction(job):
         OUT.print(f"reduced    {reduction(job)}")
-    if shortage(job):
-        OUT.print(f"waits      {shortage(job)}")
+    if job.get("waits"):
+        _print_waits(job["waits"])
     if job["detail"]:
         OUT.print(f"detail     {job['detail']}", markup=False)
     _print_placement(job)
@@ -182,6 +182,27 @@ def _act(
     if checked:
         OUT.print(checked, markup=False)
     OUT.print(f"job {job_id} {says}; follow it with `everstep attach {job_id}`", markup=False)
+
+
+def _print_waits(waits: dict[str, Any]) -> None:
+    """Say which stage a job is at, since when, and what for."""
+    OUT.print(f"waits      {waits_line(waits, now_ms=SystemClock().now_ms())}", markup=False)
+    if waits["trouble"]:
+        since = clock_time(waits["trouble_since_ms"])
+        OUT.print(f"           tried again since {since}: {waits['trouble']}", markup=False)
+
+
+def waits_line(waits: dict[str, Any], *, now_ms: int) -> str:
+    """Say what a job waits for.
+
+    Args:
+        waits: as the controller says it.
+        now_ms: of now, to say for how long already [ms since epoch].
+    """
+    stage = waits["stage"].replace("_", " ")
+    since_ms = waits["since_ms"]
+    for_long = duration(max(now_ms - since_ms, 0))
+    return f"for {waits['why']} (stage {stage}, since {clock_time(since_ms)}, {for_long})"
 
 
 def _print_placement(job: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -22,6 +23,7 @@ from everstep.controller.commands import (
 from everstep.controller.explaining import explained
 from everstep.controller.runner import Runner
 from everstep.controller.state import Phase
+from everstep.controller.waiting import Sources, waits
 from everstep.core.decision import Rejected
 from everstep.core.errors import InvalidInput, NotFoundError, RefusedError, Unavailable
 from everstep.core.ids import slug
@@ -105,12 +107,12 @@ def routes(runner: Runner, store: PostgresStore, clock: Clock, ids: IdSource) ->
 
     @router.get("/{job_id}")
     async def job(job_id: str) -> dict[str, Any]:
-        """Return a job, its placement, and the stages of each of its generations."""
+        """Return a job, its placement, the stages of its generations, and what it waits for."""
         async with store.reading() as connection:
             found = await queries.one_job(connection, job_id)
         if found is None:
             raise NotFoundError(f"there is no job {job_id!r}; `everstep jobs` lists them")
-        return found
+        return {**found, "waits": await _waits(runner, store, job_id)}
 
     @router.post("/{job_id}/restart", status_code=202)
     async def restart(job_id: str, body: RestartRequest) -> Accepted202:
@@ -181,6 +183,17 @@ def _add_interval(router: APIRouter, runner: Runner, store: PostgresStore, clock
                 at_ms=clock.now_ms(),
             ),
         )
+
+
+async def _waits(runner: Runner, store: PostgresStore, job_id: str) -> dict[str, Any] | None:
+    """Say what keeps a job that is not running yet; None if nothing does."""
+    job = await runner.state(job_id)
+    async with store.reading() as connection:
+        row = await queries.stage_times(connection, job_id, job.generation)
+    counts = {name: row.pop(name, None) or 0 for name in ("own_memory", "peer_memory")}
+    sources = Sources(**counts, object_store=row.pop("object_store", None) or 0)
+    found = waits(job, row, sources, runner.troubles.of(job_id))
+    return asdict(found) if found is not None else None
 
 
 async def _act(runner: Runner, command: Command) -> Accepted202:

@@ -41,6 +41,21 @@ async def one_job(connection: AsyncConnection, job_id: str) -> dict[str, Any] | 
     return {**found, "reduced_since_ms": since_ms, "recoveries": recoveries}
 
 
+async def stage_times(
+    connection: AsyncConnection, job_id: str, generation: int
+) -> dict[str, int | None]:
+    """Return the times of a generation's events, and from where its ranks load."""
+    c = GENERATIONS.c
+    names = ("begun", "fenced", "placed", "short", "planned", "started")
+    counts = ("own_memory", "peer_memory", "object_store")
+    columns = [c[f"{name}_at_ms"] for name in names] + [c[name] for name in counts]
+    rows = await connection.execute(
+        select(*columns).where(c.job_id == job_id, c.generation == generation)
+    )
+    row = rows.mappings().first()
+    return dict(row) if row is not None else {}
+
+
 async def intervals(connection: AsyncConnection, job_id: str) -> list[dict[str, Any]]:
     """Return every schedule that was decided for a job, oldest first."""
     rows = await connection.execute(

@@ -47,6 +47,7 @@ from everstep.controller.policy import (
 from everstep.controller.starting import source_counts, sources_by_host
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.controller.strays import Strays
+from everstep.controller.troubles import Troubles
 from everstep.controller.watching import Watch
 from everstep.core.decision import Rejected
 from everstep.core.errors import EverstepError
@@ -84,6 +85,7 @@ class Runner:
         self._strays = Strays(outside, self.state)
         self._hosts_freed = asyncio.Event()
         self.watch = Watch(outside, self.apply, clock)
+        self.troubles = Troubles(clock)
 
     async def apply(self, command: Command, **consumed: Any) -> Any:
         """Handle a command and let the job's driver act on what follows."""
@@ -138,6 +140,7 @@ class Runner:
             self._drivers.pop(job_id, None)
             self._wakes.pop(job_id, None)
             self._answers.pop(job_id, None)
+            self.troubles.forget(job_id)
             self.watch.forget(job_id)
         if not task.cancelled() and task.exception() is not None:
             log.error("driver of job %s failed", job_id, exc_info=task.exception())
@@ -207,16 +210,19 @@ class Runner:
                 step = self._await_spares(job, action)
             case AwaitRoom():
                 step = self._await_room(job, action)
+        name = type(action).__name__.lower()
         try:
             command = await step
+            self.troubles.over(job.job_id, name)
             if command is not None:
                 await self.apply(command)
         except EverstepError as error:
+            self.troubles.note(job, name, error)
             log.warning(
                 "job %s generation %d: %s did not work, trying again: %s",
                 job.job_id,
                 job.generation,
-                type(action).__name__.lower(),
+                name,
                 error,
             )
             await asyncio.sleep(RETRY_S)
