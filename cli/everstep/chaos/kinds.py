@@ -58,12 +58,15 @@ class Right:
         incidents: kinds of which one must come; () with NO_INCIDENT.
         equal: what the end state must be equal to.
         refused: whether a copy of the state must have been refused by its checksum.
+        named_later: whether a second incident must name the host alone, of which the first one could
+            only say that it is among several.
     """
 
     blamed: Blamed
     incidents: tuple[str, ...] = ()
     equal: Equal = Equal.UNDISTURBED
     refused: bool = False
+    named_later: bool = False
 
 
 Make = Callable[[int, int, Mapping[str, Any]], Fault]
@@ -106,7 +109,7 @@ _KILLED: Final = Right(blamed=Blamed.RANK, incidents=("rank_killed",))
 _STOPPED: Final = Right(blamed=Blamed.RANK, incidents=("rank_stopped",))
 # All ranks of a tensor-parallel group, which are of one host, get what a wrong activation leads to.
 _CORRUPT_HOST: Final = Right(blamed=Blamed.HOST, incidents=("silent_corruption",))
-_TIED: Final = Right(blamed=Blamed.AMONG, incidents=("silent_corruption",))
+_TIED: Final = Right(blamed=Blamed.AMONG, incidents=("silent_corruption",), named_later=True)
 _FLIP: Final = {"tensor": "", "element": -1, "bit": -1}
 FAULTY_STEPS: Final = 12  # as many as make groups compare with more than one other
 
@@ -131,7 +134,7 @@ def _flips() -> tuple[Kind, ...]:
             _one_flip(f"flip_{part}", f"{text}, step after step", part, right, FAULTY_STEPS)
             for (part, text), right in zip(shared.items(), (_CORRUPT, _CORRUPT_HOST), strict=True)
         ),
-        # It takes two to compare: who was wrong once, and never again, cannot be told.
+        # It takes two to compare: who was wrong once shows when the step is made again.
         *(
             _one_flip(f"flip_{part}_once", f"{text}, once", part, _TIED, 1)
             for part, text in shared.items()

@@ -112,6 +112,8 @@ def _judged(
     innocent = sorted(_taken_out(echoes) - set(done.hosts))
     if not why and innocent:
         why = f"hosts {innocent} were taken out too, which nothing was done to"
+    if not why and done.right.named_later and not _named_later(done, echoes):
+        why = "nothing told later who of those it was"
     if not why and done.right.refused and not _refused(done, refused):
         why = "the damaged copy was not refused"
     return Matched(done=done, incident=incident, echoes=tuple(echoes), right=not why, why=why)
@@ -138,6 +140,15 @@ def _wrong_with(done: Done, incident: Mapping[str, Any]) -> str:
             return f"hosts {sorted(hosts)} are named, but none is to blame"
         case _:
             return ""
+
+
+def _named_later(done: Done, echoes: Sequence[Mapping[str, Any]]) -> bool:
+    return any(
+        one["kind"] in done.right.incidents
+        and one["action"] in _EVICTING
+        and tuple(one["hosts"]) == done.hosts
+        for one in echoes
+    )
 
 
 def _taken_out(incidents: Sequence[Mapping[str, Any]]) -> set[str]:

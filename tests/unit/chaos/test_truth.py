@@ -78,11 +78,16 @@ def test_host_that_is_lost_may_take_any_ranks_along():
     assert match([LOSE], [both]).faults[0].why.startswith("hosts ['h1', 'h2'] are named")
 
 
-def test_tie_names_the_culprit_among_others_and_takes_nobody_out():
-    """Two that differ do not tell who of them was wrong."""
+def test_tie_names_the_culprit_among_others_and_then_alone():
+    """Two that differ do not tell who of them was wrong; the step that is made again does."""
     flip = done("flip_gradient_once", rank=3, hosts=("h2",))
     tie = {"ranks": [1, 3], "hosts": ["h1", "h2"]}
-    assert match([flip], [incident("silent_corruption", **tie)]).faults[0].right
+    first = incident("silent_corruption", **tie)
+    later = {"at_ms": AT + 9_000, "ranks": [3], "hosts": ["h2"], "action": "DRAIN"}
+    assert match([flip], [first, incident("silent_corruption", **later)]).faults[0].right
+    assert match([flip], [first]).faults[0].why == "nothing told later who of those it was"
+    wrong = incident("silent_corruption", **{**later, "hosts": ["h1"]})
+    assert "hosts ['h1'] were taken out too" in match([flip], [first, wrong]).faults[0].why
     without = incident("silent_corruption", ranks=[1, 2], hosts=["h1", "h2"])
     assert match([flip], [without]).faults[0].why.endswith("and 3 is not among them")
     taken = incident("silent_corruption", **tie, action="REPLACE")
