@@ -58,8 +58,8 @@ class Right:
         incidents: kinds of which one must come; () with NO_INCIDENT.
         equal: what the end state must be equal to.
         refused: whether a copy of the state must have been refused by its checksum.
-        named_later: whether a second incident must name the host alone, of which the first one could
-            only say that it is among several.
+        named_later: whether a second incident must name the host alone, where the first could only
+            say that it is among several.
     """
 
     blamed: Blamed
