@@ -1,8 +1,8 @@
 """Real ranks under a minimal agent, all driven by one single-threaded loop.
 
-Ranks are forked from this process, which has torch imported, with the same code that the fork
-server uses. The agent answers hellos, acknowledges every snapshot as replicated at once and
-"uploads" durable ones into a directory.
+Ranks are forked from this process, which is as warm as a fork server, with the code of one. The
+agent answers hellos, acknowledges every snapshot as replicated at once and "uploads" durable ones
+into a directory.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from everstep.agent.stack_file import STACKS_SIGNAL, stacks_path
 from everstep.memory import layout
 from everstep.memory.control import Control
 from everstep.memory.slot import read_preamble
-from everstep.train import fork_child, rank_main
+from everstep.train import fork_child, rank_main, warm
 
 WAIT_S = 120.0
 JOB = "job-1"
@@ -118,6 +119,7 @@ class World:
         self, generation: int = 0, *, step: int | None = None, env: dict[str, str] | None = None
     ) -> None:
         """Fork all ranks; ``step`` is restored from memory, None begins afresh."""
+        warm_up()
         self.ranks = []
         self._answers = {}
         port = free_port()
@@ -362,6 +364,12 @@ class World:
             shutil.copyfile(layout.durable_path(self.rank_dir(rank)), target)
             control.durable_busy = False
         control.close()
+
+
+@cache
+def warm_up() -> None:
+    """Do once what every rank would spend a second on, as the fork server does."""
+    warm.warm_up()
 
 
 def free_port() -> int:
