@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests import command
 from tests.e2e.lab import OBJECT_EVERY, STEPS, Lab
 
 from everstep.cli.demo_state import open_store, wait_durable
@@ -20,8 +21,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.torch, pytest.mark.timeout(400)]
 
 def everstep(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command against the lab's stack."""
-    command = [sys.executable, "-m", "everstep.cli", "--state", str(lab.paths.root), *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    return command.everstep("--state", str(lab.paths.root), *arguments)
 
 
 def test_checkpoint_is_checked_and_its_model_exported(lab: Lab, reference: str, tmp_path: Path):

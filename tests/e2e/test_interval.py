@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import command
 from tests.e2e.lab import Lab, wait_for
 
 from everstep.cli.demo_state import compare_states, open_store, wait_durable
@@ -80,8 +80,7 @@ def every_at(history: list[dict[str, Any]], step: int) -> set[int]:
 
 def everstep(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command against the lab's stack."""
-    command = [sys.executable, "-m", "everstep.cli", "--state", str(lab.paths.root), *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    return command.everstep("--state", str(lab.paths.root), *arguments)
 
 
 def differences(lab: Lab, job_a: str, job_b: str, into: Path) -> tuple[int, tuple[str, ...]]:

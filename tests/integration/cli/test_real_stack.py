@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.command import everstep
 
 from everstep.local import launch, processes
 from everstep.local.state import StatePaths, load_stack
@@ -42,17 +43,9 @@ class Shell:
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
         """Run a command, expect its exit code, return what it printed."""
-        done = subprocess.run(
-            [*self.command, *arguments], capture_output=True, text=True, cwd=self.directory,
-            timeout=240, check=False,
-        )  # fmt: skip
+        done = everstep("--state", str(self.paths.root), *arguments, cwd=self.directory)
         assert done.returncode == code, f"{arguments}: {done.stdout}\n{done.stderr}"
         return done.stdout
-
-    @property
-    def command(self) -> list[str]:
-        """The command without its arguments."""
-        return [sys.executable, "-m", "everstep.cli", "--state", str(self.paths.root)]
 
     def json(self, *arguments: str) -> object:
         """Run a listing and decode it."""
@@ -113,7 +106,8 @@ def test_one_machine_stack_trains_and_tells_about_it(shell):
 
 def test_demo_works_after_an_earlier_one_was_killed(shell):
     """A demo that is shot in the middle is swept up by the next one, which holds."""
-    demo = [*shell.command, "demo", "--steps", "12", "--seed", "11"]
+    cold = [sys.executable, "-m", "everstep.cli", "--state", str(shell.paths.root)]
+    demo = [*cold, "demo", "--steps", "12", "--seed", "11"]
     first = subprocess.Popen(demo, stdout=subprocess.PIPE, text=True, cwd=shell.directory)
     for line in first.stdout:
         if line.startswith("step "):
