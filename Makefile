@@ -6,10 +6,12 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # Test files side by side, each as a whole; end-to-end runs fill two cores by themselves.
 WORKERS ?= 2
-BESIDE := -n $(WORKERS) --dist loadfile
+BESIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 NAME   ?=
 ARGS   ?=
 export PYTHON VENV
+# Tests start hundreds of processes: they need not compile our modules each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-containers test-gpu check tests sim bench bench-gpu proto lock clean

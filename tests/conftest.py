@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -25,6 +26,21 @@ from everstep.local.servers import (
 settings.register_profile("everstep", deadline=None)
 settings.load_profile("everstep")
 
+
+# Whole files go to workers: begun last, one of these would leave the others without work. What runs
+# many processes comes beside what runs one, as far as that can be had.
+FIRST = (
+    "integration/cli/test_real_stack.py",
+    "sim/test_scenarios.py",
+    "sim/test_swarm.py",
+    "integration/checkpoints/test_crash_points.py",
+    "integration/train/test_stragglers.py",
+    "sim/fleet/test_interval.py",
+    "sim/fleet/test_counterfactuals.py",
+    "sim/fleet/test_fleet.py",
+    "integration/train/test_resharding.py",
+    "integration/agent/test_training.py",
+)
 
 PORT_SLICES = 16  # a process of the suite keeps to one: 1,062 ports
 
@@ -45,8 +61,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the bundled servers, so that ``-m 'not stack'`` leaves it out."""
-    for item in items:
+    """Begin with what takes long, and mark what needs the bundled servers."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(FIRST)}
+    assert all(path.is_file() for path in places), "FIRST names a file that is not there"
+    items.sort(key=lambda item: places.get(item.path, len(FIRST)))
+    for item in items:  # so that ``-m 'not stack'`` leaves it out
         if "servers" in getattr(item, "fixturenames", ()):
             item.add_marker("stack")
 

@@ -113,10 +113,25 @@ class Plane:
         return max(steps, default=-1)
 
     async def step_reached(self, generation: int, step: int) -> None:
-        """Wait until a generation has come to ``step``."""
+        """Wait until some rank of a generation has come to ``step``: fake ranks step alone."""
         await until(
             lambda: self.newest_step(generation) >= step, what=f"step {step} of {generation}"
         )
+
+    async def step_reached_by_all(self, generation: int, step: int, ranks: int) -> None:
+        """Wait until each rank of a generation has come to ``step``."""
+
+        def arrived() -> bool:
+            there = {
+                rank.rank
+                for message in self.metrics
+                if message.generation == generation
+                for rank in message.ranks
+                if rank.step >= step
+            }
+            return len(there) == ranks
+
+        await until(arrived, what=f"step {step} of {generation} on {ranks} ranks")
 
     async def ask(self, host_id: str, command: Any, reply: Any, timeout_s: float = 20.0) -> Any:
         """Send a host command."""

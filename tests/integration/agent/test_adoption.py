@@ -50,6 +50,7 @@ async def test_new_agent_goes_on_with_the_ranks_of_the_old(tmp_path):
             await until(lambda: adopted.control.replicated_step > before + 3)
             newest = plane.newest_step(1)
             await plane.step_reached(1, newest + 3)
+            await until(lambda: {one.rank for one in plane.reported(RANK_READY)} == {0, 1})
             assert len(plane.reported(RANK_READY)) == 2  # nobody was restored again
             os.kill(pid, signal.SIGKILL)
             [end] = await until(lambda: plane.reported(RANK_EXITED))
@@ -76,8 +77,9 @@ async def test_rank_that_dies_without_an_agent_is_reported_by_the_next(tmp_path)
 async def test_lost_fork_server_is_replaced_and_its_ranks_reported(tmp_path):
     """When the fork server is killed its ranks are gone: told at once, and the next start works."""
     async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane) as agent:
-        await start_all(plane, placed([host], 2), 1, spec_json())
-        await plane.step_reached(1, 3)
+        hold = spec_json(fail="hold", fail_at=4)  # at one step: these ranks step alone
+        await start_all(plane, placed([host], 2), 1, hold)
+        await plane.step_reached_by_all(1, 3, 2)
         os.kill(host.fork_server_pid, signal.SIGKILL)
         ends = await until(lambda: len(got := plane.reported(RANK_EXITED)) == 2 and got)
         assert {(one.rank, one.exit_class, one.signal) for one in ends} == {
@@ -86,9 +88,9 @@ async def test_lost_fork_server_is_replaced_and_its_ranks_reported(tmp_path):
         }
         await until(lambda: agent.forks.warm)
         told = harness.held_ranks((await plane.stop("h1", 2)).held)
-        held = {rank: step for rank, step, _ in told}
-        step = min(held.values())
-        restores = [RankRestore(rank=rank, sources=[own("h1")]) for rank in held]
+        step = 3
+        assert {(rank, at) for rank, at, _ in told} >= {(0, step), (1, step)}
+        restores = [RankRestore(rank=rank, sources=[own("h1")]) for rank in (0, 1)]
         await start_all(
             plane, placed([host], 2), 2, spec_json(), restore_step=step, restores=restores
         )

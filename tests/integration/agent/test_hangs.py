@@ -181,7 +181,7 @@ async def test_spinning_rank_is_named(lab):
     verdict = await lab.verdict()
     assert blamed(verdict) == (HangKind.RANK_SPINNING, (GUILTY,), ("b",))
     assert "hanging.py:spin" in verdict.reason
-    guilty = (await lab.look()).ranks[GUILTY]
+    guilty = (await lab.whole_look()).ranks[GUILTY]
     assert guilty.phase is Phase.COMPUTING
     assert guilty.frames[-1].rpartition(":")[0].endswith("tests/integration/agent/hanging.py:spin")
 
@@ -191,7 +191,7 @@ async def test_rank_asleep_in_its_dataset_is_named(lab):
     await lab.hang("sleeping_loader")
     verdict = await lab.verdict()
     assert blamed(verdict) == (HangKind.LOADER_BLOCKED, (GUILTY,), ("b",))
-    assert (await lab.look()).ranks[GUILTY].phase is Phase.LOADING
+    assert (await lab.whole_look()).ranks[GUILTY].phase is Phase.LOADING
 
 
 async def test_rank_that_reads_what_never_comes_is_named(lab, tmp_path):
@@ -265,7 +265,7 @@ async def test_ranks_that_die_under_the_look_are_told_of(lab):
             host_subject(host.host_id, "cmd.stacks"),
             command,
             TellStacksReply,
-            timeout_s=5,
+            timeout_s=LIMIT_S,
         )
         for host in lab.hosts
     ]
@@ -286,5 +286,5 @@ async def test_another_generation_is_refused(lab):
     """Who asks for ranks that are not there is told so."""
     command = TellStacks(job_id=JOB, generation=lab.generation + 1)
     subject = host_subject("a", "cmd.stacks")
-    reply = await request(lab.plane.bus, subject, command, TellStacksReply, timeout_s=5)
+    reply = await request(lab.plane.bus, subject, command, TellStacksReply, timeout_s=LIMIT_S)
     assert (reply.outcome.accepted, reply.outcome.why) == (False, "not_running")

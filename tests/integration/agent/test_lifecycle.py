@@ -53,6 +53,7 @@ async def test_two_ranks_run_to_their_end(tmp_path):
         for shard in report.shards:
             data = await plane.objects.get(shard.uri)
             assert digest_after(20) in data
+        await plane.step_reached_by_all(1, 20, 2)
         steps = [rank.step for one in plane.metrics for rank in one.ranks if rank.rank == 0]
         assert steps == list(range(1, 21))
         assert plane.metrics[5].held
@@ -97,7 +98,7 @@ async def test_stop_kills_older_ranks_before_it_answers(tmp_path):
     """When the answer is there, no rank of an older generation is any more."""
     async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane) as agent:
         await start_all(plane, placed([host], 2), 1, spec_json())
-        await plane.step_reached(1, 5)
+        await plane.step_reached_by_all(1, 5, 2)
         pids = [rank.pid for rank in agent.runs.get(harness.JOB).ranks.values()]
         assert all(is_running(pid) for pid in pids)
         began = time.monotonic()

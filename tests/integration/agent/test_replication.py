@@ -52,24 +52,29 @@ async def test_stopped_peer_holds_snapshots_back_but_never_a_step(tmp_path, nats
                 await start_all(plane, placement(plane, "p1", "p2"), 1, spec_json())
                 rank = agent.runs.get(harness.JOB).ranks[0]
 
-                def newest():
-                    held = agent.memory.newest(harness.JOB, 0)
-                    return held.step if held else -1
+                async def newest():  # both slots may look half written while one overtakes
+                    return (await until(lambda: agent.memory.newest(harness.JOB, 0))).step
+
+                async def ahead():
+                    return rank.last_step > await newest() + 100
+
+                async def newer():
+                    return await newest() > seen + 20
 
                 await until(lambda: rank.control.replicated_step >= 5, what="copied")
                 os.kill(process.pid, signal.SIGSTOP)
-                await until(lambda: rank.last_step > newest() + 100, what="steps went on")
+                await until(ahead, what="steps went on")
                 copied_step = rank.control.replicated_step
                 assert agent.memory.find(harness.JOB, 0, copied_step, own=True), "overwritten"
                 assert not rank.control.replication_off
 
                 monkeypatch.setattr(replication, "PEER_AWAY_MS_MAX", 0.0)
                 await until(lambda: rank.control.replication_off, what="switched off")
-                seen = newest()
-                await until(lambda: newest() > seen + 20, what="snapshots went on")
+                seen = await newest()
+                await until(newer, what="snapshots went on")
 
                 monkeypatch.setattr(replication, "PEER_AWAY_MS_MAX", NEVER_MS)
-                seen = newest()
+                seen = await newest()
                 os.kill(process.pid, signal.SIGCONT)
                 await until(lambda: rank.control.replicated_step > seen, what="copied again")
                 await until(lambda: not rank.control.replication_off)

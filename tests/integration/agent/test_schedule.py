@@ -46,7 +46,7 @@ async def test_schedule_reaches_the_ranks_and_an_older_one_does_not(tmp_path):
     async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane, host.up(plane):
         assert (await reschedule(plane, 2, 1)).why == "not_running"
         await start_all(plane, placed([host], 2), 2, spec_json())
-        await plane.step_reached(2, 3)
+        await plane.step_reached_by_all(2, 3, 2)
         assert (await reschedule(plane, 2, 5)).accepted
         await until(lambda: followed(plane, 2)[-1] == 5)
         for version in (5, 4):
