@@ -24,7 +24,7 @@ class Agent:
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
         self.socket.connect(str(path))
 
     def say(self, kind: str, **fields: object) -> None:

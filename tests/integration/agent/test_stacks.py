@@ -66,7 +66,7 @@ async def look(plane: Plane) -> RankStack:
         host_subject("a", "cmd.stacks"),
         TellStacks(job_id=JOB, generation=1),
         TellStacksReply,
-        timeout_s=5,
+        timeout_s=60,
     )
     assert reply.outcome.accepted
     (found,) = reply.ranks

@@ -17,7 +17,7 @@ PLAN = launch.Plan(hosts=2, spares=0, chips=2, pods=2)
 CHAOS = launch.Plan(hosts=2, spares=0, chips=2, pods=2, chaos=True)
 
 
-def until(condition, *, seconds=30.0):
+def until(condition, *, seconds=120.0):
     """Wait until the condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():

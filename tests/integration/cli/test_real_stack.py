@@ -53,7 +53,7 @@ class Shell:
 
     def wait(self, condition) -> None:
         """Wait until the condition holds."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not condition():
             assert time.monotonic() < deadline, "the condition did not come true in time"
             time.sleep(0.1)

@@ -21,6 +21,7 @@ SIZES = {"dim": 64, "layers": 4, "ffn_dim": 192}
 ONSET = 8  # in the middle of a part
 LIMITS = Limits()
 WITHIN = LIMITS.part_steps * (LIMITS.windows[-1].parts + 1)  # the longer window, and a part
+UNDISTURBED = 91  # steps of eleven windows: the first step of a run counts for nothing
 WAIT_S = 280.0  # for a run of a hundred steps on a machine that others use too
 EATER = """
 import time
@@ -109,7 +110,7 @@ def test_slow_ranks_are_named_within_a_part_after_their_window(make_world, make_
 
 def test_undisturbed_ranks_beside_a_busy_process_are_nobody(make_world, make_spec, core_eater):
     """A core that somebody else takes on and off slows whoever is on it just now."""
-    world = make_world("noisy", make_spec(LAYOUT, steps=100, args=SIZES))
+    world = make_world("noisy", make_spec(LAYOUT, steps=UNDISTURBED, args=SIZES))
     world.start()
     watched = Watched(world)
     watched.until(lambda: False)
