@@ -129,12 +129,28 @@ def refuse_options(given: Mapping[str, Any], axes: Sequence[Axis]) -> None:
             f"{', '.join(strange)} makes no sense with --from-history: the record says what the "
             f"run was; other policies are {', '.join(option(name) for name in sorted(known))}"
         )
+    refuse_twice(given, axes)
     swept = [axis.name for axis in axes]
     if len(swept) > 1 or set(swept) - set(POLICY_TIMES):
         raise InvalidInput(
             f"--sweep with --from-history takes one of {', '.join(POLICY_TIMES)}, got "
             f"{' and '.join(swept)}"
         )
+
+
+def refuse_twice(given: Mapping[str, Any], axes: Sequence[Axis]) -> None:
+    """Refuse an option that is both given and swept: one of them would not count.
+
+    Raises:
+        InvalidInput: naming it.
+    """
+    for axis in axes:
+        if given.get(axis.name) is not None:
+            name = option(axis.name)
+            raise InvalidInput(
+                f"{name} is given and swept (--sweep {axis.name}=...): each point of a sweep has "
+                "its own value, so leave one of them out"
+            )
 
 
 def _policy(given: Mapping[str, Any]) -> Policy:
@@ -179,7 +195,12 @@ def _swept_json(compared: Compared) -> Json:
 
 
 def _read(session: Session, source: str, stall_s: float | None, late: _Late) -> History:
-    """Return the history of a file if there is one, else of a job."""
+    """Return the history of standard input, of a file if there is one, else of a job."""
+    if not source.strip():
+        raise InvalidInput("--from-history names nothing: give a job, a file, or - for its input")
+    if source == STDOUT:
+        late.tell("reading standard input", 0, None)
+        return _told(sys.stdin.buffer.read(), "standard input", stall_s)
     path = Path(source)
     if not path.is_file():
         if os.sep in source or source.endswith(SUFFIXES):
@@ -188,10 +209,17 @@ def _read(session: Session, source: str, stall_s: float | None, late: _Late) -> 
             )
         return _of_job(session, source, stall_s, late)
     late.tell(f"reading {path.name}", 0, None)
+    return _told(path.read_bytes(), source, stall_s)
+
+
+def _told(data: bytes, source: str, stall_s: float | None) -> History:
+    """Return the history that an exported document or exported events tell."""
     try:
-        text = path.read_text()
+        text = data.decode()
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{source} is no history: it is no text") from error
+    if not text.strip():
+        raise InvalidInput(f"{source} is no history: it is empty")
     document = _document(text)
     if document is None:
         return read_events(text, source=source, stall_ms=round((stall_s or 0.0) * 1e3))
@@ -245,6 +273,7 @@ def _asked(client: Client, job_id: str, late: _Late) -> Json:
         points=points,
         hosts=client.hosts(),
         checkpoints=client.checkpoints(job_id),
+        intervals=client.interval(job_id)["history"],
         exported_at_ms=SystemClock().now_ms(),
     )
 

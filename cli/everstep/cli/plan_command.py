@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from everstep.cli.history_command import counterfactual, refuse_options
+from everstep.cli.history_command import counterfactual, refuse_options, refuse_twice
 from everstep.cli.options import JsonFlag, help_of, session_of
 from everstep.cli.output import ERR, OUT, print_json, print_table
 from everstep.core.errors import InvalidInput, NotFoundError
@@ -85,7 +85,9 @@ def plan(
     request = Request(preset=preset, runs=simulate, seed=seed, out=out, as_json=as_json)
     try:
         _refuse_replay_options(given)
-        _run(request, changed(PRESETS[preset], given), parse_axes(sweep or ()))
+        axes = parse_axes(sweep or ())
+        refuse_twice(given, axes)
+        _run(request, changed(PRESETS[preset], given), axes)
     except InvalidInput as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -221,7 +223,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with a declared option for each keyword and input."""
     declared: dict[str, tuple[Any, Any]] = {
         "from_history": (
-            _option(str | None, "--from-history", _HISTORY_HELP, metavar="JOB|FILE"), None,
+            _option(str | None, "--from-history", _HISTORY_HELP, metavar="JOB|FILE|-"), None,
         ),
         "preset": (
             _option(str, "--preset", f"Other inputs: {', '.join(PRESETS)}.", _preset),
@@ -264,8 +266,8 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 _SWEEP_HELP: Final = "Plan over a range of an input (A..B, A..B:COUNT or A,B,C); twice for a pair."
 _HISTORY_HELP: Final = (
     "Replay a run's failures instead: its id, or a file of `everstep jobs export` or `everstep "
-    "events -n 0 --json`. What is done about them: --interval, --restart, --detection, --repair, "
-    "--spares, --straggler-threshold, --no-spare; what is not given stays as it was."
+    "events -n 0 --json`, or - for standard input. What is done about them: --interval, --restart, "
+    "--detection, --repair, --spares, --straggler-threshold, --no-spare; the rest stays as it was."
 )
 _SPARES_HELP: Final = "With --from-history: hosts that stand by at the begin."
 _STRAGGLER_HELP: Final = (

@@ -21,7 +21,7 @@ STRAGGLER: Final = "straggler"
 CAUSES: Final = (*(cause.value for cause in Cause), *({STRAGGLER} - {c.value for c in Cause}))
 
 # A restart that nothing broken led to: nothing had to be detected, no save decided what was lost.
-PLANNED: Final = frozenset({"pause", "restart", "resume", "drain", "grow"})
+PLANNED: Final = frozenset({"pause", "stop", "restart", "resume", "drain", "grow"})
 
 # Below, a single restart is most of the record, and shares of it say nothing about a longer run.
 TRAINED_STEPS_MIN: Final = 2
@@ -57,7 +57,8 @@ class Failure:
 
     Attributes:
         at_ms: when it broke.
-        kind: the incident's, or ``pause``, ``restart``, ``resume`` for a person's wish.
+        kind: the incident's, or ``pause``, ``stop``, ``restart``, ``resume`` for a person's wish,
+            ``drain``, ``grow`` for a planned move.
         lost: hosts that had to be replaced; none if only a rank died.
         replacements: hosts that took over, in the record.
         detection_ms: from the failure to the verdict.
@@ -65,7 +66,8 @@ class Failure:
             itself broken off, what it would usually have taken.
         waiting_ms: of that time, waiting for hosts.
         lost_work_ms: training that had to be done again.
-        paused_ms: a person let the job rest so long.
+        paused_ms: a person let the job rest so long, or had not begun it again yet.
+        rollback: it went on from before a suspect step, which no interval of saves decides.
     """
 
     at_ms: int
@@ -77,6 +79,7 @@ class Failure:
     waiting_ms: int = 0
     lost_work_ms: int = 0
     paused_ms: int = 0
+    rollback: bool = False
 
     @property
     def planned(self) -> bool:
@@ -94,6 +97,15 @@ class Spell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cadence:
+    """From a moment on, saves in memory are ``interval_ms`` of work apart, and so on."""
+
+    at_ms: int
+    interval_ms: int
+    stored_every_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """One run.
 
@@ -104,7 +116,7 @@ class History:
         startup_ms: the rest of the time before the first training.
         finish_ms: after the last step, at the end of a run.
         step_ms: usual time of a step, without the stall of a save.
-        interval_ms: work between two saves in memory.
+        interval_ms: work between two saves in memory, at first.
         stall_ms: what each of them takes.
         stored_every_ms: work between two checkpoints in the object store; 0: none.
         stored_after_ms: from the end of a checkpoint's step until it is complete.
@@ -115,8 +127,10 @@ class History:
         idle_losses: in order.
         arrivals: in order.
         spells: in order, apart from each other.
+        cadences: changes of the interval, when they came into force; in order.
         measured: cause -> ms, as observed; sums to ``wall_ms``.
         notes: what the record does not tell, and what stands in for it.
+        untold: what of the run's course a replay leaves out.
     """
 
     job_id: str
@@ -136,13 +150,20 @@ class History:
     idle_losses: tuple[IdleLoss, ...] = ()
     arrivals: tuple[Arrival, ...] = ()
     spells: tuple[Spell, ...] = ()
+    cadences: tuple[Cadence, ...] = ()
     measured: Mapping[str, int]
     notes: tuple[str, ...] = ()
+    untold: tuple[str, ...] = ()
 
     @property
     def goodput(self) -> float:
         """Return the observed share of useful time."""
         return self.measured.get(Cause.USEFUL, 0) / self.wall_ms if self.wall_ms else 0.0
+
+    def cycle_ms(self, at_ms: int) -> int:
+        """Return the time from save to save in memory that was in force at a moment."""
+        changed = [one.interval_ms for one in self.cadences if one.at_ms <= at_ms]
+        return (changed[-1] if changed else self.interval_ms) + self.stall_ms
 
     @property
     def unplanned(self) -> tuple[Failure, ...]:
@@ -169,7 +190,10 @@ def checked(history: History) -> History:
             "would have changed"
         )
     total = sum(history.measured.values())
-    assert total == history.wall_ms, f"causes sum to {total} of {history.wall_ms} ms"
+    if total != history.wall_ms:
+        raise InvalidInput(
+            f"{where} does not add up: its causes sum to {total} ms of {history.wall_ms} ms"
+        )
     return history
 
 

@@ -13,12 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from everstep.core.errors import InvalidInput
-from everstep.monitor.ledger import Cause
 from everstep.planner.history import (
-    CAUSES,
     PLANNED,
-    STRAGGLER,
     Arrival,
+    Cadence,
     Failure,
     History,
     IdleLoss,
@@ -27,7 +25,11 @@ from everstep.planner.history import (
     usual_ms,
     with_whole_restarts,
 )
+from everstep.planner.history_ledger import added_up, observed
+from everstep.planner.history_times import refuse_absurd
 
+BESIDE: Final = frozenset({"NOTE", "DRAIN"})  # incidents that end no generation by themselves
+RESTS: Final = frozenset({"pause", "stop"})
 HALF: Final = 0.5  # of a step is done, on average, when something breaks
 # A generation's own pace is believed when it is that of some steps, and plainly another one.
 OWN_PACE_STEPS_MIN: Final = 10
@@ -40,6 +42,7 @@ class Attempt:
 
     ``failed_at_ms``, ``detected_at_ms``, ``kind`` and ``last_step`` are those of the incident that
     ended it; ``first_at_ms`` is when ``first_step`` was done. ``lost``: hosts that it goes without.
+    ``rolled_back``: it went on from before a suspect step; ``over_at_ms``: the job ended in it.
     """
 
     generation: int
@@ -57,6 +60,8 @@ class Attempt:
     detected_at_ms: int | None = None
     last_step: int | None = None
     kind: str = ""
+    rolled_back: bool = False
+    over_at_ms: int | None = None
 
     @property
     def from_step(self) -> int:
@@ -98,15 +103,18 @@ class Course:
     measured: Mapping[str, int] | None = None
     completed: Sequence[tuple[int, int, int]] = ()  # generation, step, when: of checkpoints
     done_at_ms: Callable[[int, int], int | None] = lambda _generation, _step: None
+    cadences: Sequence[tuple[int, int, int]] = ()  # when, steps in memory, steps to the store
     notes: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
 
 
 def history_of(course: Course) -> History:
     """Return the history of a run as it was told.
 
     Raises:
-        InvalidInput: the run has never trained.
+        InvalidInput: the run has never trained, or its times make no sense.
     """
+    refuse_absurd(course)
     first = next((one for one in course.attempts if one.first_at_ms is not None), None)
     if first is None or course.step_ms <= 0:
         raise InvalidInput(
@@ -137,10 +145,23 @@ def history_of(course: Course) -> History:
         ),
         arrivals=tuple(course.arrivals),
         spells=tuple(course.spells),
+        cadences=tuple(
+            Cadence(
+                at_ms=max(at_ms - course.submitted_at_ms, 0),
+                interval_ms=max(round((memory_steps or 1) * course.step_ms), 1),
+                stored_every_ms=round(object_steps * course.step_ms),
+            )
+            for at_ms, memory_steps, object_steps in sorted(course.cadences)
+        ),
         measured={},
         notes=tuple(course.notes),
+        untold=(*course.untold, *_untold(course)),
     )
-    return replace(history, measured=_measured(history, course))
+    if course.measured is None:
+        return replace(history, measured=added_up(history))
+    again_ms = sum(_over_ms(*ends) for ends in _ends(course.attempts))
+    causes = observed(course.measured, slow_ms=course.slow_ms, begun_again_ms=again_ms)
+    return replace(history, measured=causes)
 
 
 def memory_every(spec: Mapping[str, Any]) -> int:
@@ -203,6 +224,7 @@ def _failures(course: Course) -> list[Failure]:
         if following is None or following.first_at_ms is None:
             broken_off.add(len(failures))
         paused_ms = 0 if rest is None else begun_ms - (rest.paused_at_ms or rest.begun_at_ms)
+        paused_ms = max(paused_ms, _over_ms(ended, rest, following))
         waiting_ms = following.waiting_ms if following else 0
         failures.append(
             Failure(
@@ -217,6 +239,7 @@ def _failures(course: Course) -> list[Failure]:
                 waiting_ms=waiting_ms,
                 lost_work_ms=work.lost(_restored(course.attempts, ended)),
                 paused_ms=paused_ms,
+                rollback=following is not None and following.rolled_back,
             )
         )
     return with_whole_restarts(failures, frozenset(broken_off))
@@ -225,21 +248,59 @@ def _failures(course: Course) -> list[Failure]:
 def _ends(
     attempts: Sequence[Attempt],
 ) -> Iterator[tuple[Attempt, Attempt | None, Attempt | None]]:
-    """Yield each generation that ended, its pause (if it was one), and what came after it."""
+    """Yield each generation that ended, its rest (if it had one), and what came after it.
+
+    A rest is a pause, or a stop after which the job was begun again.
+    """
     i = 0
-    while i + 1 < len(attempts) and attempts[i + 1].cause != "stop":
-        rest = attempts[i + 1] if attempts[i + 1].cause == "pause" else None
-        after = i + 1 if rest is None else i + 2
+    while i + 1 < len(attempts):
+        after = i + 1
+        while after < len(attempts) and attempts[after].cause in RESTS:
+            after += 1
+        rest = attempts[i + 1] if after > i + 1 else None
+        if after == len(attempts) and rest is not None and rest.cause == "stop":
+            return  # that was its end
         yield attempts[i], rest, attempts[after] if after < len(attempts) else None
         i = after
 
 
 def _kind(ended: Attempt, rest: Attempt | None, following: Attempt | None) -> str:
     if rest is not None:
-        return "pause"
+        return rest.cause
     if following is not None and following.cause in PLANNED:
         return following.cause
     return ended.kind or "host_lost"  # no incident: a host did not answer the fence or the start
+
+
+def _over_ms(ended: Attempt, rest: Attempt | None, following: Attempt | None) -> int:
+    """Return how long the job was over until a person began it again."""
+    over_ms = rest.paused_at_ms if rest is not None and rest.cause == "stop" else ended.over_at_ms
+    if following is None or over_ms is None:
+        return 0
+    return max(following.begun_at_ms - over_ms, 0)
+
+
+def _untold(course: Course) -> list[str]:
+    """Say what of a run's course a replay leaves out."""
+    notes = []
+    causes = {one.cause for one in course.attempts}
+    if any(one.rolled_back for one in course.attempts):
+        notes.append("batches that rollbacks left out (their steps count as useful)")
+    if "grow" in causes:
+        notes.append(
+            "that the run went on with fewer replicas and grew back (without --no-spare elastic it "
+            "is replayed as waits for hosts)"
+        )
+    again = [(ended, rest, then) for ended, rest, then in _ends(course.attempts) if rest is None]
+    if any(
+        then is not None and then.cause == "restart" and ended.kind and ended.over_at_ms is None
+        for ended, _, then in again
+    ):
+        notes.append(
+            "when the job had ended before a person began it again, if it had (the time until then "
+            "counts as restart)"
+        )
+    return notes
 
 
 def _up_ms(course: Course, attempt: Attempt) -> int:
@@ -325,36 +386,3 @@ class _Work:
             return usual_unit_ms
         own_ms = wall_ms / (steps + HALF)
         return own_ms if abs(own_ms / usual_unit_ms - 1) > OWN_PACE_SHARE else usual_unit_ms
-
-
-def _measured(history: History, course: Course) -> dict[str, int]:
-    """Return the observed ledger; where there is none, what the failures add up to."""
-    if course.measured is not None:
-        causes = {**dict.fromkeys(CAUSES, 0), **course.measured}
-        if not causes[STRAGGLER]:  # the monitor lays slow steps under useful
-            slow_ms = min(course.slow_ms, causes[Cause.USEFUL])
-            causes[STRAGGLER] += slow_ms
-            causes[Cause.USEFUL] -= slow_ms
-        return causes
-    failures = history.failures
-    ends_ms = [*(failure.at_ms for failure in failures[1:]), history.wall_ms]
-    causes = dict.fromkeys(CAUSES, 0)
-    causes[Cause.STARTUP] = history.startup_ms
-    causes[Cause.CHECKPOINT_STALL] = history.finish_ms
-    causes[Cause.WAITING_FOR_HOSTS] = history.launch_waiting_ms
-    for failure, end_ms in zip(failures, ends_ms, strict=False):  # without any there is one end
-        left_ms = max(end_ms - failure.at_ms, 0)  # a restart may have been broken off
-        for cause, ms in (
-            (Cause.DETECTION, failure.detection_ms),
-            (Cause.PAUSED, failure.paused_ms),
-            (Cause.WAITING_FOR_HOSTS, failure.waiting_ms),
-            (Cause.RESTART, failure.restart_ms),
-        ):
-            causes[cause] += min(ms, left_ms)
-            left_ms -= min(ms, left_ms)
-        causes[Cause.LOST_WORK] += failure.lost_work_ms
-    trained_ms = history.wall_ms - sum(causes.values())
-    stalls_ms = trained_ms // (history.interval_ms + history.stall_ms) * history.stall_ms
-    causes[Cause.CHECKPOINT_STALL] += stalls_ms
-    causes[Cause.USEFUL] = trained_ms - stalls_ms
-    return causes

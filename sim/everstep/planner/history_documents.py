@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from everstep.core.errors import InvalidInput
 from everstep.planner.history import Arrival, History
-from everstep.planner.history_course import Attempt, Course, history_of, memory_every
+from everstep.planner.history_course import BESIDE, Attempt, Course, history_of, memory_every
 from everstep.planner.history_spells import Timed, spells_in
 
 FORMAT: Final = "everstep-history"
@@ -21,6 +21,7 @@ VERSION: Final = 1
 COLUMNS: Final = (
     "generation", "step", "completed_at_ms", "step_time_ms", "stall_ms", "data_wait_ms",
 )  # fmt: skip
+INTERVALS: Final = "intervals"  # a part that older exports do not have
 PARTS: Final = ("job", "incidents", "goodput", "metrics", "hosts", "checkpoints")
 
 Json = dict[str, Any]
@@ -35,6 +36,7 @@ def document_of(
     points: Sequence[Json],
     hosts: Sequence[Json],
     checkpoints: Sequence[Json],
+    intervals: Sequence[Json] | None = None,
     exported_at_ms: int,
 ) -> Json:
     """Return what is saved of a job.
@@ -46,6 +48,7 @@ def document_of(
         points: its whole curve.
         hosts: all.
         checkpoints: of the job.
+        intervals: every schedule that was decided for it; None: nobody was asked.
         exported_at_ms: now [ms since epoch].
     """
     rows = [[round(point[name], 3) for name in COLUMNS] for point in points]
@@ -61,7 +64,12 @@ def document_of(
         "metrics": {"columns": list(COLUMNS), "rows": rows},
         "hosts": list(hosts),
         "checkpoints": list(checkpoints),
-    }
+    } | ({} if intervals is None else {INTERVALS: [_schedule(one) for one in intervals]})
+
+
+def _schedule(interval: Json) -> Json:
+    """Leave out what a schedule was decided on: the controller's page tells it."""
+    return {name: value for name, value in interval.items() if name != "grounds"}
 
 
 def read_document(document: Any, *, source: str) -> History:
@@ -86,7 +94,7 @@ def read_document(document: Any, *, source: str) -> History:
         raise InvalidInput(f"{source} is no whole history: it has no {', '.join(missing)}")
     try:
         return history_of(_Reader(document).course())
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidInput(f"{source} is no whole history: {error!r} in its values") from error
 
 
@@ -100,9 +108,14 @@ class _Reader:
         self._end_ms = self._submitted_ms + int(document["goodput"]["wall_ms"])
         self._measured = {cause: int(ms) for cause, ms in document["goodput"]["causes"].items()}
         incidents = document["incidents"]
-        self._incidents = {
-            one["generation"]: one for one in incidents if one["job_id"] == self._job_id
-        }
+        mine = [
+            one
+            for one in incidents
+            if one["job_id"] == self._job_id and one.get("action") not in BESIDE
+        ]
+        self._incidents = {one["generation"]: one for one in mine}
+        self._by_id = {one["incident_id"]: one for one in mine}
+        self._intervals = document.get(INTERVALS)
         self._idle = [
             (int(one["failed_at_ms"]), host)
             for one in incidents
@@ -127,8 +140,9 @@ class _Reader:
         """Return the run as the document tells it."""
         steps, plain = self._timed()
         spells, slow_ms = spells_in(steps)
-        every = memory_every(self._job["spec"])
+        cadences = self._cadences()
         stalls = [float(row[4]) for row in self._rows]
+        saves = sum(1 / self._every(cadences, row[2]) for row in self._rows)
         hosts, spares, arrivals = self._fleet()
         ended = self._job["phase"] == "succeeded" and bool(self._rows)
         last_ms = max(self._done.values(), default=self._end_ms)
@@ -140,7 +154,7 @@ class _Reader:
             attempts=self._attempts,
             out_ms=self._out_ms,
             step_ms=median(plain) if plain else 0.0,
-            stall_ms=sum(stalls) / len(stalls) * every if stalls else 0.0,
+            stall_ms=sum(stalls) / saves if saves else 0.0,
             finish_ms=max(self._end_ms - last_ms, 0) if ended else 0,
             hosts=hosts,
             spares=spares,
@@ -151,17 +165,46 @@ class _Reader:
             measured=self._measured,
             completed=self._completed,
             done_at_ms=lambda generation, step: self._done.get((generation, step)),
-            notes=[
-                "when a lost host was back is taken from its newest start, as the inventory has it"
-            ]
-            if any(attempt.lost for attempt in self._attempts) or self._idle
-            else [],
+            cadences=cadences,
+            notes=self._notes(),
+            untold=self._untold(),
         )
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if any(attempt.lost for attempt in self._attempts) or self._idle:
+            notes.append(
+                "when a lost host was back is taken from its newest start, as the inventory has it"
+            )
+        return notes
+
+    def _untold(self) -> list[str]:
+        if self._intervals is not None:
+            return []
+        return ["changes of the interval (this export does not tell them: the spec's is taken)"]
+
+    def _cadences(self) -> list[tuple[int, int, int]]:
+        """Return when each schedule came into force, with its steps."""
+        return [
+            (
+                int(one["in_force_at_ms"]),
+                int(one["memory_every_steps"] or 0),
+                int(one["object_every_steps"] or 0),
+            )
+            for one in self._intervals or ()
+            if one.get("in_force_at_ms") is not None
+        ]
+
+    def _every(self, cadences: Sequence[tuple[int, int, int]], at_ms: float) -> int:
+        """Return the steps between two saves in memory at a moment."""
+        changed = [steps for since_ms, steps, _ in cadences if since_ms <= at_ms]
+        return (changed[-1] if changed else memory_every(self._job["spec"])) or 1
 
     def _attempt(self, recovery: Json) -> Attempt:
         number, begun_ms = recovery["generation"], int(recovery["begun_at_ms"])
         stages = recovery["stages_ms"]
         incident = self._incidents.get(number)
+        cause = self._by_id.get(recovery["incident_id"], {})
         attempt = Attempt(
             generation=number,
             cause=recovery["cause"],
@@ -172,6 +215,7 @@ class _Reader:
             paused_at_ms=begun_ms + stages["fence"] if "fence" in stages else None,
             replacements=tuple(recovery["replacements"]),
             lost=tuple(recovery["lost_hosts"]) + self._unsound(recovery),
+            rolled_back=cause.get("action") == "ROLL_BACK",
         )
         attempt.first_step = attempt.from_step + 1
         first_at_ms = self._done.get((number, attempt.first_step), recovery["running_at_ms"])
@@ -180,6 +224,8 @@ class _Reader:
             attempt.kind, attempt.last_step = incident["kind"], incident["step"]
             attempt.failed_at_ms = int(incident["failed_at_ms"])
             attempt.detected_at_ms = int(incident["detected_at_ms"])
+            if incident.get("closed_at_ms") is not None:  # the job ended with it
+                attempt.over_at_ms = int(incident["closed_at_ms"])
         return attempt
 
     def _unsound(self, recovery: Json) -> tuple[str, ...]:

@@ -17,7 +17,14 @@ from typing import Any, Final
 
 from everstep.core.errors import InvalidInput
 from everstep.planner.history import Arrival, History
-from everstep.planner.history_course import HALF, Attempt, Course, history_of, memory_every
+from everstep.planner.history_course import (
+    BESIDE,
+    HALF,
+    Attempt,
+    Course,
+    history_of,
+    memory_every,
+)
 
 ENDS: Final = frozenset({"job_succeeded", "job_failed", "job_stopped"})
 
@@ -39,6 +46,8 @@ class _Told:
     cleared: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     cordoned: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     placed: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    schedules: dict[int, tuple[int, int]] = field(default_factory=dict)
+    cadences: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 def read_events(text: str, *, source: str, job_id: str = "", stall_ms: int = 0) -> History:
@@ -58,7 +67,7 @@ def read_events(text: str, *, source: str, job_id: str = "", stall_ms: int = 0) 
     for number, (kind, payload, recorded_ms) in enumerate(events, start=1):
         try:
             _take(told, kind, payload, recorded_ms)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(
                 f"{source} is no history: event {number} ({kind}) has no usable {error}"
             ) from error
@@ -75,7 +84,7 @@ def _parsed(text: str, source: str) -> Iterable[tuple[str, Json, int]]:
             kind = event["type"].partition(".")[0]
             payload = event.get(kind, {})
             yield kind, payload, int(event["recorded_at_ms"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise InvalidInput(
                 f"{source} is no history: line {number} is no event as `everstep events --json` "
                 "prints it, and the whole is nothing that `everstep jobs export` has written"
@@ -124,7 +133,16 @@ def _take(told: _Told, kind: str, payload: Json, recorded_ms: int) -> None:
                 cause=payload["cause"],
                 begun_at_ms=at_ms,
                 lost=tuple(payload["lost_hosts"]),
+                rolled_back=int(payload.get("before_step") or 0) > 0,
             )
+        case "interval_changed":
+            schedule = payload["schedule"]
+            told.schedules[int(schedule["version"])] = (
+                int(schedule.get("memory_every_steps") or 0),
+                int(schedule.get("object_every_steps") or 0),
+            )
+        case "interval_in_force" if int(payload["version"]) in told.schedules:
+            told.cadences.append((at_ms, *told.schedules[int(payload["version"])]))
         case _:
             attempt = told.attempts.get(int(payload.get("generation") or 0))
             if attempt is not None:
@@ -152,13 +170,16 @@ def _fill(told: _Told, attempt: Attempt, kind: str, payload: Json, at_ms: int) -
             attempt.first_step, attempt.first_at_ms = int(payload["step"]), at_ms
         case "job_paused":
             attempt.paused_at_ms = at_ms
-        case "incident_opened" if not attempt.kind:
+        case "incident_opened" if not attempt.kind and payload.get("action") not in BESIDE:
             attempt.kind = payload["kind"]
             attempt.failed_at_ms = int(payload["failed_at_ms"])
             attempt.detected_at_ms = int(payload["detected_at_ms"])
             attempt.last_step = int(payload["step"])
-        case _ if kind in ENDS and not attempt.kind:
-            attempt.failed_at_ms, attempt.last_step = None, int(payload.get("step") or 0) or None
+        case _ if kind in ENDS:
+            attempt.over_at_ms = attempt.paused_at_ms = at_ms
+            if not attempt.kind:
+                attempt.failed_at_ms = None
+                attempt.last_step = int(payload.get("step") or 0) or None
 
 
 def _course(told: _Told, source: str, stall_ms: int) -> Course:
@@ -184,6 +205,7 @@ def _course(told: _Told, source: str, stall_ms: int) -> Course:
         arrivals=arrivals,
         idle_losses=sorted(told.idle),
         completed=told.completed,
+        cadences=told.cadences,
         notes=[
             *([] if stall_ms else ["events do not tell the stall of a save: it counts as none"]),
             "events tell of no single steps: slow spells are unknown",

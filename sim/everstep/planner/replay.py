@@ -87,16 +87,18 @@ def settle_ms(history: History, *, host: bool) -> int:
         history: of the run.
         host: whether hosts were lost, and with them one copy of their ranks' saves.
     """
-    cycle_ms = history.interval_ms + history.stall_ms
     lost = [
-        failure.lost_work_ms
+        (failure.lost_work_ms, history.cycle_ms(failure.at_ms))
         for failure in history.unplanned
-        if bool(failure.lost) is host and failure.lost_work_ms > 0
+        if bool(failure.lost) is host and failure.lost_work_ms > 0 and not failure.rollback
     ]
-    ages = {0} | {max(ms - cycle_ms + 1, 0) for ms in lost}
+    ages = {0} | {max(ms - cycle_ms + 1, 0) for ms, cycle_ms in lost}
     if len(lost) < ALIKE_MIN:
-        ages = {age for age in ages if age <= DEEP_INTERVALS * cycle_ms}
-    return max(sorted(ages), key=lambda age: (sum(ms - cycle_ms < age <= ms for ms in lost), -age))
+        deepest_ms = DEEP_INTERVALS * max((cycle_ms for _, cycle_ms in lost), default=0)
+        ages = {age for age in ages if age <= deepest_ms}
+    return max(
+        sorted(ages), key=lambda age: (sum(ms - cycle < age <= ms for ms, cycle in lost), -age)
+    )
 
 
 def _useful_share(measured: Mapping[str, int]) -> dict[str, float]:

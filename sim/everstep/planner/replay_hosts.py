@@ -39,6 +39,11 @@ class Hosts:
         return bool(self._up - self._seats)
 
     @property
+    def spares_count(self) -> int:
+        """Return how many stand by."""
+        return len(self._up - self._seats)
+
+    @property
     def may_grow(self) -> bool:
         """Say whether there are hosts for more replicas than train."""
         return self.fitting() > self._seated_replicas

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from everstep.monitor.ledger import Cause
-from everstep.planner.history import Failure, History, LostHost, Spell, usual_ms
+from everstep.planner.history import Cadence, Failure, History, LostHost, Spell, usual_ms
 from everstep.planner.replay_hosts import Hosts, losses_of_more
 from everstep.planner.replay_policy import Policy
 from everstep.planner.replay_tape import Tape
@@ -61,7 +61,6 @@ class Run:
         self._settled_ms = settled_ms
         self._usual_restart_ms = usual_ms([f.restart_ms for f in history.unplanned])
         self._usual_detection_ms = usual_ms([f.detection_ms for f in history.unplanned])
-        self._cycle_ms = history.interval_ms + history.stall_ms
         self._last_ms = history.wall_ms - history.finish_ms
         self._window_ms = STRAGGLER_WINDOW_STEPS * history.step_ms
         self._queue: list[tuple[int, int, int, _Then, tuple[Any, ...]]] = []
@@ -72,6 +71,7 @@ class Run:
         self._hosts = Hosts(history, policy)
         self._slow: list[Spell] = []
         self._over: set[Spell] = set()  # spells that a restart has ended
+        self._moves: list[Failure] = []  # off hosts that still work, once there are spares
 
     def play(self) -> None:
         """Go through the whole record."""
@@ -85,6 +85,8 @@ class Run:
         for spell in history.spells:
             self._at(spell.begin_ms, _SPELL, self._slows, spell)
             self._at(spell.end_ms, _SPELL, self._heals, spell)
+        for cadence in history.cadences:
+            self._at(cadence.at_ms, _SPELL, self._changes, cadence)
         self.tape.lay(min(history.launch_waiting_ms, history.wall_ms), Cause.WAITING_FOR_HOSTS)
         self._timer(history.startup_ms, self._trains)
         self._at(self._last_ms, _TIMER, self._finishes)
@@ -123,6 +125,10 @@ class Run:
 
     def _fails(self, failure: Failure) -> None:
         self.tape.cut()
+        if failure.kind == "drain":
+            self._moves.append(failure)
+            self._improves()
+            return
         hit = [host for host in failure.lost if self._hosts.serves(host.host_id)]
         for host in failure.lost:
             self._goes(host, failure.at_ms)
@@ -131,6 +137,23 @@ class Run:
             self._asked(failure)
         elif hit or not failure.lost:
             self._stops(failure, failure.detection_ms, failure.restart_ms)
+
+    def _moves_off(self, failure: Failure) -> None:
+        """Move off hosts that still work, if they serve here and spares can take their seats."""
+        hit = [host for host in failure.lost if self._hosts.serves(host.host_id)]
+        if failure.lost and self._hosts.spares_count < len(hit):
+            return  # the job runs on
+        self._moves.remove(failure)
+        for host in failure.lost:
+            self._goes(host, self.tape.at_ms)
+        self._hosts.prefer(failure.replacements)
+        if hit or not failure.lost:
+            self._asked(failure)
+
+    def _changes(self, cadence: Cadence) -> None:
+        """Saves are another time apart, unless the policy says how far they are."""
+        interval_ms = self._policy.interval_ms or cadence.interval_ms
+        self.tape.save_every(interval_ms, cadence.stored_every_ms)
 
     def _breaks(self, host: LostHost, at_ms: int) -> None:
         """A host that stood by in the record breaks; here it may serve."""
@@ -178,7 +201,7 @@ class Run:
         self.stops += 1
         self._restart_ms = self._restart_of(failure.restart_ms)
         self._enter(_Mode.PAUSED)
-        self._timer(failure.paused_ms, self._looks_for_hosts)
+        self._timer(failure.detection_ms + failure.paused_ms, self._looks_for_hosts)
 
     def _is_needless(self, failure: Failure) -> bool:
         """Say whether the restart was for a slow host that this policy has taken out before."""
@@ -206,7 +229,9 @@ class Run:
     def _loses(self, failure: Failure) -> None:
         """Lose what no save had caught; with both copies of one gone, what was lost with them."""
         settled_ms = self._settled_ms[bool(failure.lost)]
-        if failure.lost_work_ms > settled_ms + DEEP_INTERVALS * self._cycle_ms:
+        cycle_ms = self._history.cycle_ms(failure.at_ms)
+        deep = failure.lost_work_ms > settled_ms + DEEP_INTERVALS * cycle_ms
+        if deep or failure.rollback:  # no save in memory has decided where it went back to
             self.tape.rolled_back(failure.lost_work_ms)
         else:
             self.tape.broke(settled_ms)
@@ -228,6 +253,9 @@ class Run:
 
     def _improves(self) -> None:
         """Restart on purpose, if that gives more replicas, or gets rid of a slow host."""
+        for failure in tuple(self._moves):
+            if self._mode is _Mode.TRAINING:
+                self._moves_off(failure)
         if self._mode is not _Mode.TRAINING:
             return
         if self._hosts.may_grow:

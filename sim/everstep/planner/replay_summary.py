@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -84,10 +85,12 @@ def replay_json(compared: Compared) -> dict[str, Any]:
             **{
                 name: value
                 for name, value in asdict(history).items()
-                if name not in ("job_id", "measured", "notes")
+                if name not in ("job_id", "measured", "notes", "untold")
             },
             "goodput": history.goodput,
         },
+        "taken_in": course_counts(history),
+        "not_accounted": list(history.untold),
         "causes_ms": {
             "measured": dict(history.measured),
             "replayed": dict(compared.before.causes),
@@ -124,6 +127,9 @@ def _answer(compared: Compared) -> Table:
         ),
         ("model's own error", _points(compared.error), f"of goodput as it was: {shares}"),
     ]
+    taken_in = _taken_in(compared)
+    if taken_in:
+        rows.insert(1, ("also in it", "", taken_in))
     told = _policy(compared.policy)
     if told:
         low, high = (_ms(share, history) for share in (saving.share_low, saving.share_high))
@@ -149,6 +155,44 @@ def _answer(compared: Compared) -> Table:
         columns=("WHAT", "VALUE", ""),
         rows=tuple(rows),
     )
+
+
+def _taken_in(compared: Compared) -> str:
+    """Say what of the run's course the replay takes as it was, beside failures."""
+    counts = course_counts(compared.history)
+    words = {
+        "interval_changes": "change of the interval|changes of the interval",
+        "rollbacks": "rollback|rollbacks",
+        "drains": "drain|drains",
+        "pauses": "pause|pauses",
+        "begun_again": "begun again once|begun again {} times",
+    }
+    told = []
+    for name, both in words.items():
+        one, many = both.split("|")
+        count = counts[name]
+        if name == "begun_again" and count:
+            told.append(one if count == 1 else many.format(count))
+        elif count:
+            told.append(f"{count} {one if count == 1 else many}")
+    if counts["interval_changes"] and compared.policy.interval_ms is not None:
+        told.append("of the changes only those of the object store's, for --interval is given")
+    return ", ".join(told)
+
+
+def course_counts(history: History) -> dict[str, int]:
+    """Count what of a run's course a replay takes as it was, beside failures."""
+    kinds = Counter(failure.kind for failure in history.failures)
+    return {
+        "interval_changes": len(history.cadences),
+        "rollbacks": sum(failure.rollback for failure in history.failures),
+        "drains": kinds["drain"],
+        "pauses": kinds["pause"],
+        "begun_again": sum(
+            failure.kind in {"stop", "restart"} and failure.paused_ms > 0
+            for failure in history.failures
+        ),
+    }
 
 
 def _causes(compared: Compared) -> Table:
@@ -204,6 +248,8 @@ def _count(number: int, word: str) -> str:
 
 def _note(compared: Compared) -> str:
     sentences = [f"{note[0].upper()}{note[1:]}." for note in compared.history.notes]
+    untold = "; ".join(compared.history.untold)
+    sentences += [f"Not accounted for: {untold}."] if untold else []
     return " ".join([ASSUMED, *([REACHING] if _reaches(compared) else []), *sentences])
 
 

@@ -55,6 +55,12 @@ class Tape:
         self._cycle_ms = interval_ms + stall_ms
         self._pieces: list[_Piece] = []
 
+    def save_every(self, interval_ms: int, stored_every_ms: int) -> None:
+        """Saves are another time apart from here on; the first such one is made now."""
+        self.saved()
+        self._cycle_ms = interval_ms + self._cycle_ms - self._interval_ms
+        self._interval_ms, self._stored_every_ms = interval_ms, stored_every_ms
+
     @property
     def trained_ms(self) -> float:
         """Training since the last restore, at the usual pace."""

@@ -13,6 +13,7 @@ def job(services):
     document = once()
     services.on("GET", "/v1/jobs/j", document["job"])
     services.on("GET", "/v1/jobs/j/goodput", document["goodput"])
+    services.on("GET", "/v1/jobs/j/interval", {"history": []})
     services.on("GET", "/v1/checkpoints", {"checkpoints": document["checkpoints"]})
     services.on("GET", "/v1/hosts", {"hosts": document["hosts"]})
     theirs = incident(4, 30, job_id="k", hosts=["x"])
@@ -37,6 +38,7 @@ def test_export_saves_what_the_services_know_and_says_where(job, tmp_path):
     assert (document["format"], document["version"]) == ("everstep-history", 1)
     assert len(document["metrics"]["rows"]) == len(POINTS)
     assert [one["incident_id"] for one in document["incidents"]] == ["i1"]
+    assert document["intervals"] == []
     asked = len(job.asked)
     replayed = everstep("plan", "--from-history", "j.history.json", "--json", cwd=tmp_path)
     assert json.loads(replayed.stdout)["history"]["wall_ms"] == 120_500

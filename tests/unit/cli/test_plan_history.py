@@ -181,3 +181,52 @@ def test_long_replay_tells_how_far_it_is(monkeypatch):
     result = plan(SAVED, "--restart", "1s")
     assert "drawing resamples" in result.stderr
     assert "drawing resamples" not in result.stdout
+
+
+@pytest.mark.parametrize("source", ["", "  "])
+def test_history_that_is_named_by_nothing_is_refused(source):
+    """No service is asked for a job without a name."""
+    with pytest.raises(InvalidInput, match="--from-history names nothing"):
+        plan_raises(source)
+
+
+def test_history_comes_from_standard_input_too():
+    """What `everstep jobs export JOB --out -` writes, through a pipe; and an empty one says so."""
+    text = Path(SAVED).read_text()
+    piped = CliRunner().invoke(app, ["plan", "--from-history", "-", "--json"], input=text)
+    assert piped.exit_code == 0, piped.output
+    assert json.loads(piped.stdout) == values(SAVED)
+    with pytest.raises(InvalidInput, match="standard input is no history: it is empty"):
+        plan_raises("-")
+
+
+def test_option_that_is_given_and_swept_is_refused():
+    """With a history and without."""
+    for arguments in (
+        ["--from-history", SAVED, "--restart", "30s", "--sweep", "restart=10s..1m"],
+        ["--restart", "30s", "--sweep", "restart=10s..1m"],
+    ):
+        result = CliRunner().invoke(app, ["plan", *arguments])
+        assert result.exit_code == 2
+        assert "--restart is given and swept" in " ".join(result.output.split())
+
+
+def test_what_is_taken_in_and_what_is_not_is_said():
+    """For people and for programs."""
+    value = values(SAVED)
+    assert value["taken_in"] == {
+        "interval_changes": 0, "rollbacks": 0, "drains": 0, "pauses": 0, "begun_again": 0,
+    }  # fmt: skip
+    assert value["not_accounted"] == [
+        "changes of the interval (this export does not tell them: the spec's is taken)"
+    ]
+    shown = " ".join(plan(SAVED).output.split())
+    assert "Not accounted for: changes of the interval (this export" in shown
+    assert "also in it" not in shown
+
+
+def plan_raises(source):
+    """Replay, and raise what a person would read."""
+    result = plan(source)
+    assert result.exception is not None, result.output
+    raise result.exception
