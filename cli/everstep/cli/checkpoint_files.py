@@ -24,7 +24,8 @@ from everstep.memory.torch_parts import Described, OptimizerWords, described, to
 from everstep.objectstore.torch_checkpoint import METADATA_NAME
 
 CHUNK_BYTES: Final = 4 << 20  # few round trips, little memory
-EXIT_TERMINATED: Final = 128 + signal.SIGTERM  # as every program that SIGTERM ended
+EXIT_SIGNAL: Final = 128  # and the signal's number: as every program that a signal ended
+ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 Progress = Callable[[int, int], None]  # objects done, of so many
 
 # What safetensors (https://huggingface.co/docs/safetensors) calls torch's dtypes.
@@ -259,20 +260,27 @@ def _whole_bytes(name: str, entries: list[Entry]) -> int:
 
 @contextmanager
 def cleaned_up() -> Iterator[None]:
-    """Leave the block by SystemExit when SIGTERM comes, so that unfinished files are removed.
+    """Leave the block by SystemExit when SIGTERM or SIGHUP comes, to remove unfinished files.
 
-    To be entered in the main thread, around the event loop.
+    To be entered in the main thread, around the event loop. Whatever comes while they are being
+    removed is ignored: who is impatient would else leave half of them. A signal that the process
+    was started to ignore (``nohup``) stays ignored.
     """
 
     def leave(number: int, frame: object) -> None:
-        del number, frame
-        raise SystemExit(EXIT_TERMINATED)
+        del frame
+        for one in before:
+            signal.signal(one, signal.SIG_IGN)
+        raise SystemExit(EXIT_SIGNAL + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = {one: found for one in ENDING if (found := signal.getsignal(one)) != signal.SIG_IGN}
+    for one in before:
+        signal.signal(one, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def manifest_of(data: bytes, uri: str) -> dict[str, Any]:

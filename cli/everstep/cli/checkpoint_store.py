@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import typer
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
 from everstep.cli import checkpoint_files
 from everstep.cli.options import session_of
@@ -66,12 +68,23 @@ def with_objects(
             return await work(store, manifest, progress)
 
     disable = quiet or not ERR.is_terminal
-    with (
-        checkpoint_files.cleaned_up(),
-        Progress(console=ERR, transient=True, disable=disable) as bar,
-    ):
-        task = bar.add_task(doing, total=None)
-        return asyncio.run(run(lambda done, total: bar.update(task, completed=done, total=total)))
+    try:
+        with (
+            checkpoint_files.cleaned_up(),
+            Progress(console=ERR, transient=True, disable=disable) as bar,
+        ):
+            task = bar.add_task(doing, total=None)
+            told = partial(_tell, bar, task)
+            return asyncio.run(run(told))
+    except SystemExit as ended:
+        # All is removed. A thread may still wait for the store, for up to a minute, and the
+        # interpreter would wait for it: whoever has sent the signal would lose patience.
+        sys.stdout.flush()
+        os._exit(int(ended.code or 0))
+
+
+def _tell(bar: Progress, task: TaskID, done: int, total: int) -> None:
+    bar.update(task, completed=done, total=total)
 
 
 async def _manifest(store: ObjectStore, uri: str, job: str) -> bytes:

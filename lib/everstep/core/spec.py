@@ -20,10 +20,10 @@ from pydantic import (
 )
 
 from everstep.core.errors import InvalidInput
-from everstep.core.spec_errors import joined, spec_problems
+from everstep.core.spec_errors import INT64_MAX, INT64_MIN, joined, spec_problems
 
-Count = Annotated[int, Field(ge=1)]
-Position = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1, le=INT64_MAX)]
+Position = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 EVERY_STEPS_MAX: Final = 1_000_000_000  # beyond any run: a number that is larger is a slip
 
@@ -186,7 +186,7 @@ class JobSpec(_Model):
     args: dict[str, Any] = Field(default_factory=dict)
     layout: LayoutSpec
     steps: Count
-    seed: int = 0
+    seed: Annotated[int, Field(ge=INT64_MIN, le=INT64_MAX)] = 0
     # Kernels whose bits are the same each time, on accelerators slower ones: without them a resumed
     # run is another draw of the same training.
     deterministic: bool = True

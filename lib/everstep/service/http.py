@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from everstep.core.errors import EverstepError, InvalidInput, RefusedError, Unavailable
 from everstep.service.health import Health
 from everstep.service.metrics import Metrics
+from everstep.service.request_errors import request_problems
 from everstep.service.screening import Screen
 
 SHUTDOWN_S: Final = 2.0  # requests take milliseconds; streams to browsers are cut after this
@@ -92,10 +93,7 @@ async def _on_fault(_: Request, error: Exception) -> Response:
 
 async def _on_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    problems = "; ".join(
-        f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()
-    )
-    return error_response(422, "invalid_input", problems)
+    return error_response(422, "invalid_input", request_problems(error.errors()))
 
 
 async def _on_http(_: Request, error: Exception) -> Response:

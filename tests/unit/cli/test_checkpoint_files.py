@@ -111,23 +111,41 @@ async def test_model_is_put_together_with_its_bits(stored, tmp_path: Path):
     assert leftovers(tmp_path) == []
 
 
-def test_export_that_is_ended_leaves_nothing_behind(tmp_path: Path):
-    """SIGTERM between two objects: the process ends as programs do that it ends."""
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+def test_export_that_is_ended_leaves_nothing_behind(tmp_path: Path, ending: signal.Signals):
+    """Between two objects: the process ends as programs do that the signal ends."""
 
     class Ending(MemoryObjects):
         async def chunks(self, key, *, chunk_bytes):
             del key, chunk_bytes
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), ending)
             await asyncio.sleep(60)
             yield b""
 
     manifest = {"shards": [{"rank": 0, "uri": "x", "bytes": 1, "checksum": ""}]}
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(ending)
     with pytest.raises(SystemExit) as ended, checkpoint_files.cleaned_up():
         asyncio.run(checkpoint_files.export(Ending(), manifest, "m", tmp_path / "out", quiet))
-    assert ended.value.code == checkpoint_files.EXIT_TERMINATED
+    assert ended.value.code == 128 + ending
     assert leftovers(tmp_path) == []
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(ending) is before
+
+
+def test_signal_that_is_sent_again_while_files_are_removed_is_ignored():
+    """An impatient supervisor would else leave half of them."""
+    removed = []
+
+    def removing() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGHUP)
+            removed.append("all")
+
+    with pytest.raises(SystemExit), checkpoint_files.cleaned_up():
+        removing()
+    assert removed == ["all"]
 
 
 async def test_what_was_tracked_by_another_name_is_named(stored, tmp_path: Path):

@@ -42,6 +42,20 @@ def test_good_spec_is_the_same_from_yaml_and_from_json():
     ("change", "line"),
     [
         ({"steps": 0}, "steps: expected a whole number of at least 1, got 0"),
+        (
+            {"steps": 2**63},
+            (
+                "steps: expected a whole number of at least 1, got 9223372036854775808 (it has "
+                "more than 64 bits)"
+            ),
+        ),
+        (
+            {"seed": -(2**70)},
+            (
+                "seed: expected a whole number, got -1180591620717411303424 (it has more than 64 "
+                "bits)"
+            ),
+        ),
         ({"steps": 1.5}, "steps: expected a whole number of at least 1, got 1.5"),
         ({"steps": "many"}, 'steps: expected a whole number of at least 1, got "many"'),
         ({"seed": None}, "seed: expected a whole number, got nothing"),
