@@ -32,11 +32,10 @@ def heal(paths: StatePaths, client: Client, *, patience_s: float = PATIENCE_S) -
     deadline_s = time.monotonic() + patience_s
     while not _jobs_have_ended(client):
         _wait(deadline_s, "jobs do not end")
-    for host in launch.require_stack(paths).hosts:
-        if host.down:
-            request = {"command": "start", "what": "host", "name": host.host_id}
-            launch.order(paths, request, timeout_s=patience_s)
-    names = {host.host_id for host in launch.require_stack(paths).hosts}
+    hosts = launch.require_stack(paths).hosts
+    down = [host.host_id for host in hosts if host.down]
+    launch.order(paths, {"command": "start", "what": "hosts", "names": down}, timeout_s=patience_s)
+    names = {host.host_id for host in hosts}
     while not names <= _spares(client):
         _wait(deadline_s, f"hosts {', '.join(sorted(names - _spares(client)))} are no spares")
 

@@ -226,6 +226,20 @@ def test_host_that_was_killed_comes_back_empty(paths):
     assert not load_stack(paths).host("h2").down
 
 
+def test_hosts_that_were_killed_come_back_together(paths):
+    """One order for all of them; one that nobody knows is refused before any is started."""
+    bring_up(paths)
+    for name in ("h1", "h2"):
+        kill(paths, "host", name)
+    order = {"command": "start", "what": "hosts"}
+    with pytest.raises(RefusedError, match="no host h77 here"):
+        launch.order(paths, {**order, "names": ["h1", "h77"]})
+    assert unit_of(paths, "h1")["state"] == "stopped"
+    launch.order(paths, {**order, "names": ["h1", "h2"]})
+    assert {unit_of(paths, name)["state"] for name in ("h1", "h2")} == {"ready"}
+    assert not any(host.down for host in load_stack(paths).hosts)
+
+
 def test_new_host_joins_by_name(paths):
     """`everstep start host h9` adds a machine."""
     bring_up(paths)
