@@ -6,7 +6,7 @@ integer") name neither what came nor, often, what was expected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, Final
 
 SAID_CHARS_MAX: Final = 60  # of what came; a whole document would bury the sentence
@@ -38,6 +38,7 @@ _EXPECTED: Final = {
     "model_type": "an object",
     "model_attributes_type": "an object",
 }
+_OF_LENGTH: Final = frozenset({"string_too_long", "string_too_short", "too_long", "too_short"})
 
 
 def request_problems(errors: Sequence[Mapping[str, Any]]) -> str:
@@ -77,9 +78,7 @@ def _where(path: Sequence[Any]) -> str:
 
 def _got(error: Mapping[str, Any]) -> str:
     value = error.get("input")
-    match error["type"]:
-        case "string_too_long" | "string_too_short" | "too_long" | "too_short":
-            return str(len(value)) if hasattr(value, "__len__") else repr(value)
-        case _:
-            said = repr(value)
-            return said if len(said) <= SAID_CHARS_MAX else f"{said[: SAID_CHARS_MAX - 3]}..."
+    if error["type"] in _OF_LENGTH and isinstance(value, Sized):
+        return str(len(value))
+    said = repr(value)
+    return said if len(said) <= SAID_CHARS_MAX else f"{said[: SAID_CHARS_MAX - 3]}..."
