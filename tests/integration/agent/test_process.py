@@ -137,6 +137,7 @@ async def test_killed_agent_comes_back_and_goes_on(tmp_path, plane, nats_url):
                 await warm(plane, "p1")
                 newest = plane.newest_step(1)
                 await plane.step_reached(1, newest + 5)
+                await until(lambda: {one.rank for one in plane.reported(RANK_READY)} == {0, 1})
                 assert len(plane.reported(RANK_READY)) == 2
                 replies = {one: await plane.stop(one, 2) for one in ("p1", "p2")}
                 assert not any(is_running(pid) for pid in pids)
