@@ -208,7 +208,7 @@ async def test_maintenance_drains_first_and_comes_back_when_told(inventory, bus)
         at_ms=CLOCK.now_ms(),
     )
     await ask(bus, moved)
-    out = await is_in(inventory, "h1", "cordoned")
+    out = await until(lambda: is_in(inventory, "h1", "cordoned"))
     assert (out["cordon_reason"], out["fault"]) == ("maintenance: firmware", "")
     await inventory.http.post("/v1/hosts/h1/uncordon", json={})
     await until(lambda: is_in(inventory, "h1", "spare"))

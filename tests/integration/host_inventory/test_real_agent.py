@@ -33,7 +33,7 @@ async def test_killed_host_is_held_out_probed_and_a_spare_again(inventory, bus, 
             host_id="h1", reason="host_lost", incident_id="i1", at_ms=SystemClock().now_ms()
         )
         await ask(bus, lost)
-        assert (await is_in(inventory, "h1", "cordoned"))["returns"]
+        assert (await until(lambda: is_in(inventory, "h1", "cordoned")))["returns"]
         with agent_process(host, nats_url):
             again = await until(lambda: is_in(inventory, "h1", "spare"), limit_s=PROBED_S)
     report = again["last_probe"]
