@@ -14,6 +14,7 @@ from everstep.memory.slot import read_preamble
 
 pytestmark = pytest.mark.torch
 
+TORN, KILLS_MAX = 3, 12  # snapshots to be killed in, and tries
 LAYOUTS = {
     "pp2 dp2 tp2": ({"pp": 2, "dp_shard": 2, "tp": 2}, {"dropout": 0.1}),
     "replicate2 shard2": ({"dp_replicate": 2, "dp_shard": 2}, {"dropout": 0.2}),
@@ -52,7 +53,8 @@ def assert_equal_states(one, other) -> None:
 @pytest.mark.parametrize(("layout", "args"), LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_killed_ranks_restored_from_memory_end_bit_equal(make_world, make_spec, layout, args):
     """Every tensor of the final state equals the undisturbed run's, and so does every loss."""
-    spec = make_spec(layout, args=args)
+    steps = 6 if layout else 20  # one rank is fast: the kill is to come before its end
+    spec = make_spec(layout, steps=steps, args=args)
     reference = undisturbed(make_world, spec)
 
     killed = make_world("killed", spec)
@@ -74,7 +76,7 @@ def test_killed_ranks_restored_from_memory_end_bit_equal(make_world, make_spec, 
 
 def test_killed_again_and_again_ends_bit_equal(make_world, make_spec):
     """Restoring from a restored run, and from its first step, loses nothing either."""
-    spec = make_spec({"dp_shard": 2}, steps=8, args={"dropout": 0.1})
+    spec = make_spec({"dp_shard": 2}, steps=20, args={"dropout": 0.1})  # more than three kills see
     reference = undisturbed(make_world, spec)
 
     killed = make_world("killed", spec)
@@ -130,7 +132,8 @@ def test_rank_killed_while_it_writes_leaves_one_whole_slot_and_no_torn_one(make_
     spec = make_spec({}, steps=5000, args={"dim": 256, "layers": 4, "ffn_dim": 768})
     world = make_world("torn", spec)
     step = None
-    for generation in range(3):
+    torn = 0
+    for generation in range(KILLS_MAX):  # on a busy machine some come when a write is over
         world.start(generation, step=step)
         begun = step or 0
         world.until_step(begun + 2)
@@ -138,11 +141,14 @@ def test_rank_killed_while_it_writes_leaves_one_whole_slot_and_no_torn_one(make_
         world.until(partial(any_slot_is_empty, slots), poll_s=0)
         world.kill()
         world.until_ended()
-        claims = [read_preamble(path) for path in slots]
-        assert claims.count(None) == 1
-        (whole,) = [path for path, claim in zip(slots, claims, strict=True) if claim is not None]
-        step = verify_slot(whole).step
+        whole = [path for path in slots if read_preamble(path) is not None]
+        assert whole
+        step = max(verify_slot(path).step for path in whole)
         assert step > begun
+        torn += len(whole) < SLOT_COUNT
+        if torn == TORN:
+            break
+    assert torn == TORN
 
 
 def test_writer_killed_between_any_two_bytes_leaves_no_valid_torn_slot(make_world, make_spec):
