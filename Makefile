@@ -14,7 +14,7 @@ export PYTHON VENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-containers test-gpu check tests sim bench bench-gpu proto lock clean
+.PHONY: help setup demo test test-containers test-namespaces test-gpu check tests sim bench bench-gpu proto lock clean
 
 help:  ## show this list
 	@echo "usage: make TARGET"
@@ -40,6 +40,9 @@ test: check  ## check, then contract, integration and end-to-end tests on real s
 
 test-containers: setup  ## docker-compose.yml and PostgreSQL in containers (Docker engine, Compose 2.26; 10 min)
 	$(BIN)/pytest -q tests/containers
+
+test-namespaces: setup  ## hosts in network namespaces that are really cut off (Linux, root, iproute2; 5 min)
+	$(BIN)/pytest -q tests/namespaces
 
 test-gpu: setup  ## a job over NCCL loses a rank and a host (one NVIDIA GPU is enough; 5 min)
 	$(BIN)/pytest -q tests/gpu

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,12 +216,14 @@ def make_corpus(root: Path) -> Path:
 
 
 @contextmanager
-def open_lab(root: Path, corpus: Path) -> Iterator[Lab]:
+def open_lab(
+    root: Path, corpus: Path, *, supervisor: Sequence[str] = launch.SUPERVISOR
+) -> Iterator[Lab]:
     """Bring a stack up, and take it down at the end."""
     paths = StatePaths(root=root)
     plan = launch.Plan(hosts=HOSTS, spares=SPARES, chips=2, pods=2)
     try:
-        stack = launch.up(paths, plan, lambda _: None).stack
+        stack = launch.up(paths, plan, lambda _: None, supervisor=supervisor).stack
         with Client({name: stack.url(name) for name in SERVICES}) as client:
             lab = Lab(paths=paths, stack=stack, client=client, corpus=corpus)
             wait_for("all hosts to join", lambda: len(lab.hosts()) == HOSTS + SPARES)
