@@ -105,6 +105,8 @@ def test_third_death_on_a_host_without_a_spare_restarts_in_place(lab: Lab, ends_
         lab.client.cordon(spare, "no spare for this test")
     for death in (1, 2, 3):
         lab.wait_step(job_id, 3 * death)
+        # It still counts as running when its last death is known and not yet answered.
+        wait_for("its ranks", lambda death=death: lab.client.job(job_id)["generation"] == death)
         lab.wait_phase(job_id, "running")
         lab.kill_rank(host["ranks"][0], job_id)
         wait_for("the incident", lambda death=death: len(lab.incidents(job_id)) == death)
