@@ -70,4 +70,4 @@ def test_swarm_sees_a_run_that_goes_on_with_a_wrong_bit(monkeypatch):
     plan = replace(plan_of(1), faults=(fault,), conditions=Conditions(), jobs=1)
     assert run_plan(plan).wrong == ()
     monkeypatch.setattr(corruption_course.CorruptionCourse, "told", lambda *_: [])
-    assert any("a bit that is wrong since step" in one for one in run_plan(plan).wrong)
+    assert any("a wrong bit that ranks hold since step" in one for one in run_plan(plan).wrong)

@@ -182,8 +182,11 @@ def _write(path: Path, outcome: Outcome) -> None:
 
 def _show(plan: Plan) -> None:
     hosts = plan.fleet.pods * plan.fleet.hosts_per_pod
-    OUT.print(f"{hosts} hosts in {plan.fleet.pods} pods, {plan.jobs} jobs; {plan.conditions}")
-    rows = [(f"{fault.at_s:.1f}", fault.kind) for fault in plan.faults]
+    held = f", held out for {plan.hold_s} s" if plan.hold_s else ""
+    OUT.print(f"{hosts} hosts in {plan.fleet.pods} pods{held}; {plan.conditions}", markup=False)
+    for job in plan.jobs:
+        OUT.print(str(job), markup=False)
+    rows = [(f"{fault.at_s:.1f}", str(fault)) for fault in plan.faults]
     print_table(("SECOND", "FAULT"), rows, empty="no faults")
 
 

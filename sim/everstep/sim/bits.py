@@ -64,6 +64,7 @@ class Sharing:
         self._layout = layout
         self._gate = Gate(hold=rules.on_corruption == "replace")
         self._wrong: set[int] = set()
+        self.wrong_since = 0  # the first step of which a wrong snapshot was kept; 0: of none
         self._shown: dict[int, tuple[str, frozenset[int]]] = {}
         # What tensor-parallel ranks cut is nearly all there is: replicas alone hold it alike.
         self._over = int(Over.REPLICATE if layout.dp_replicate > 1 else Over.TP)
@@ -98,15 +99,21 @@ class Sharing:
         equal = not self._shown[held][1]
         return self._gate.opens(step, held_step=held, compared=bool(self._over), equal=equal)
 
-    def restored(self, step: int, state: str) -> None:
-        """Go on from a snapshot: what was wrong in it still is."""
-        self._wrong |= self._bits.wrong.get(state, frozenset())
+    def restored(self, step: int, state: str, wrong: Collection[int]) -> None:
+        """Go on from snapshots, those of some ranks wrong."""
+        self._wrong |= set(wrong)
         self.kept(step, state)
 
     def kept(self, step: int, state: str) -> None:
         """Note a snapshot."""
         self._shown[step] = state, frozenset(self._wrong)
+        if self._wrong and self._over and not self.wrong_since:
+            self.wrong_since = step
         self._shown.pop(min(self._shown), None) if len(self._shown) > SHOWN_STEPS else None
+
+    def shows(self, step: int) -> bool:
+        """Say whether ranks hold a snapshot of a step."""
+        return step in self._shown
 
     @property
     def verified_step(self) -> int:

@@ -87,6 +87,26 @@ async def lost_host_comes_back(stage: Stage) -> None:
     await stage.finish(1)
 
 
+async def cut_off_host_comes_back(stage: Stage) -> None:
+    """Found by seed 11: only the way to it was away, so its agent is no new one; it is heard."""
+    world = stage.world
+    world.backing.care = SHORT
+    await launch(stage)
+    await stage.step_reached(JOB, 10)
+    lost = stage.hosts_of(JOB)[1]
+    agent = world.hosts[lost].agent
+    assert agent is not None
+    agent.endpoint.cut()
+    world.cut_peers(lost)
+    await stage.running(JOB, 2)
+    await asyncio.sleep(2.0 * HOLD_S)
+    assert state_of(stage, lost) is HostState.CORDONED, "nobody has heard of it since"
+    agent.endpoint.mend()
+    world.mend_peers(lost)
+    await stage.until(lambda: state_of(stage, lost) is HostState.SPARE, "a spare again", limit_s=60)
+    await stage.finish(1)
+
+
 async def no_host_passes(stage: Stage) -> None:
     """All compute wrongly: none is ever used, and a person who says otherwise is not believed."""
     world = stage.world
@@ -165,6 +185,7 @@ async def _tell(stage: Stage, command: hosts_pb2.MaintainHost | hosts_pb2.Uncord
 STORIES: Final[tuple[Story, ...]] = (
     host_flaps,
     lost_host_comes_back,
+    cut_off_host_comes_back,
     no_host_passes,
     spare_goes_bad,
     host_is_maintained,

@@ -27,11 +27,20 @@ Strike = Callable[[World, Random], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault: what, and when [s after the first launch]."""
+    """One fault: what, and when [s after the first launch].
+
+    With a ``moment`` (``moments.py``) it lies in wait from then on, and strikes ``after_s`` later.
+    """
 
     kind: str
     at_s: float
     seed: str
+    moment: str = ""
+    after_s: float = 0.0
+
+    def __str__(self) -> str:
+        """Say what it is, and at which moment."""
+        return f"{self.kind} at {self.moment}" if self.moment else self.kind
 
 
 def _serving(world: World) -> list[str]:
@@ -241,6 +250,12 @@ KINDS: Final[dict[str, Strike]] = {
     "save": save,
     "cordon": cordon,
 }
+
+
+def draw_losses(random: Random, *, until_s: float) -> list[Fault]:
+    """Draw hosts that are lost beside all else: what a job that may shrink is there for."""
+    kinds = ("kill_host", "vanish_host")
+    return draw_kinds(kinds, random, nothing_share=0.2, count_max=3, until_s=until_s)
 
 
 def draw_conditions(random: Random) -> Conditions:

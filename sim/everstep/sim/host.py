@@ -205,6 +205,7 @@ class Host:
         self.skew_ms = 0
         self.boots = 0
         self.wrong = ""  # the probe that it fails, if it computes wrongly
+        self.probe_delay_s = 0.0  # that its probes take more
         self.memory = HostMemory()
         self.runs: dict[str, HostRun] = {}
         self.exits: list[wire.RankReport] = []

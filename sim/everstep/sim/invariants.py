@@ -23,6 +23,7 @@ from everstep.monitor.events import IncidentOpened
 from everstep.monitor.state import Watch
 from everstep.service.handler import Aggregate
 from everstep.sim.services import WATCH_PREFIX
+from everstep.sim.training import Training
 from everstep.sim.world import World
 
 # A host that has come back is asked again within a second, and its heartbeat is due by then; some
@@ -47,21 +48,25 @@ class Invariants:
             ("checkpoint_registry", self._registry),
         ):
             world.backing.databases[name].on_append.append(look)
+        world.on_begin.append(self._began)
 
-    def _fail(self, text: str) -> None:
+    def fail(self, text: str) -> None:
+        """Note what does not hold, and when."""
         self.broken.append(f"{self._world.now_ms} ms: {text}")
 
     def _inventory(self, events: Sequence[StoredEvent]) -> None:
         for event in events:
             before, self.fleet = self.fleet, _next(FLEET, self.fleet, event)
             self._check_free(before, self.fleet)
+            if event.type.startswith("job_placed."):
+                self._check_fit(event.data["job_id"])
         holders: dict[str, str] = {}
         for job in self.fleet.jobs.values():
             if not job.held or job.placement is None:
                 continue
             for host_id in job.placement.host_ids:
                 if host_id in holders:
-                    self._fail(f"{host_id} is in {holders[host_id]} and in {job.job_id}")
+                    self.fail(f"{host_id} is in {holders[host_id]} and in {job.job_id}")
                 holders[host_id] = job.job_id
 
     def _check_free(self, before: Fleet, after: Fleet) -> None:
@@ -71,7 +76,31 @@ class Invariants:
             if earlier is None or earlier.job_id == host.job_id or not host.job_id:
                 continue
             if earlier.state is not HostState.SPARE:
-                self._fail(f"{host_id} was {earlier.state} and was given to {host.job_id}")
+                self.fail(f"{host_id} was {earlier.state} and was given to {host.job_id}")
+
+    def _check_fit(self, job_id: str) -> None:
+        """Nobody who is out sits in a placement that has just been made, whoever had it before."""
+        placement = self.fleet.jobs[job_id].placement
+        assert placement is not None
+        for host_id in placement.host_ids:
+            state = self.fleet.hosts[host_id].state
+            if state is not HostState.ACTIVE:
+                self.fail(f"{host_id} is {state} and sits in the new placement of {job_id}")
+
+    def _began(self, training: Training) -> None:
+        """Ranks run where the inventory has put them, and no older ones of other jobs beside."""
+        job = self.fleet.jobs.get(training.job_id)
+        if job is None or job.generation != training.generation or job.placement is None:
+            return
+        if set(job.placement.host_ids) != set(training.runs):
+            self.fail(
+                f"{training.job_id} generation {training.generation} runs on "
+                f"{sorted(training.runs)} and was placed on {sorted(job.placement.host_ids)}"
+            )
+        for host_id in sorted(training.runs):
+            for other, run in sorted(self._world.hosts[host_id].runs.items()):
+                if run.alive and other != training.job_id:
+                    self.fail(f"{host_id} runs {training.job_id} and {other}")
 
     def _controller(self, events: Sequence[StoredEvent]) -> None:
         for event in events:
@@ -80,7 +109,7 @@ class Invariants:
             if before.phase in TERMINAL and job.generation != before.generation:
                 self._check_reopened(before, job)
             if job.generation < before.generation:
-                self._fail(f"{event.stream} went from generation {before.generation} back")
+                self.fail(f"{event.stream} went from generation {before.generation} back")
             seen = job.interval.in_force
             if seen is not None and seen is not before.interval.in_force:
                 self._check_in_force(seen)
@@ -90,14 +119,14 @@ class Invariants:
         """What is told to be in force is what the ranks really did at that step."""
         followed = self._world.truth.followed.get((seen.job_id, seen.generation, seen.step))
         if followed != seen.version:
-            self._fail(
+            self.fail(
                 f"{seen.job_id} is told to follow schedule {seen.version} at step {seen.step} of "
                 f"generation {seen.generation}, and followed {followed}"
             )
 
     def _check_reopened(self, before: Job, job: Job) -> None:
         if job.cause != "restart":
-            self._fail(f"{job.job_id} was {before.phase} and began again for {job.cause}")
+            self.fail(f"{job.job_id} was {before.phase} and began again for {job.cause}")
 
     def _monitor(self, events: Sequence[StoredEvent]) -> None:
         for event in events:
@@ -118,7 +147,7 @@ class Invariants:
             for host_id in incident.hosts:
                 ago_s = self._world.links.cut_s_ago(host_id)
                 if ago_s > SOUND_S:
-                    self._fail(f"{host_id} was called partitioned, {ago_s:.1f} s after a cut")
+                    self.fail(f"{host_id} was called partitioned, {ago_s:.1f} s after a cut")
         conditions = self._world.network.conditions
         bad = conditions.lost_share > 0 or conditions.late_share > LATE_SHARE_MAX
         if incident.kind != "host_lost" or bad:
@@ -126,7 +155,7 @@ class Invariants:
         for host_id in incident.hosts:
             sound_s = self._world.sound_s(host_id)
             if sound_s > SOUND_S:
-                self._fail(f"{host_id} was called lost, and had been sound for {sound_s:.1f} s")
+                self.fail(f"{host_id} was called lost, and had been sound for {sound_s:.1f} s")
 
     def _registry(self, events: Sequence[StoredEvent]) -> None:
         for event in events:
@@ -148,7 +177,7 @@ class Invariants:
             == (plan.job_id, plan.step, plan.shards_generation)
         ]
         if not found or not found[0].manifest_uri:
-            self._fail(
+            self.fail(
                 f"{plan.job_id} generation {plan.generation} was planned from the incomplete "
                 f"checkpoint of step {plan.step}, generation {plan.shards_generation}"
             )

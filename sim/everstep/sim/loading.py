@@ -155,7 +155,9 @@ def _loaded(
     run.last_step = step
     if refused:
         _tell(host, run, rank, wire.RANK_READY, step, refused)
-    training.restored(rank, " and ".join(sorted({copy.state for copy in copies})))
+    there = host.world.bits.wrong
+    wrong = any(copy.rank in there.get(copy.state, ()) for copy in copies)
+    training.restored(rank, " and ".join(sorted({copy.state for copy in copies})), wrong=wrong)
 
 
 def _tell(

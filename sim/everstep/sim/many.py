@@ -65,7 +65,7 @@ def one_seed(seed: int | None) -> SeedResult:
     return SeedResult(
         seed=seed,
         wrong=outcome.wrong,
-        faults=tuple(fault.kind for fault in outcome.plan.faults),
+        faults=tuple(str(fault) for fault in outcome.plan.faults),
         virtual_s=outcome.virtual_s,
         digest=outcome.digest,
     )

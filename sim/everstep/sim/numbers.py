@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from everstep.core.corrections import Corrections, PositionRange
+from everstep.core.corrections import BatchSpan, Corrections, PositionRange
 from everstep.data.loader import DataState
 from everstep.wire.v1.common_pb2 import Corrections as WireCorrections
 
@@ -60,13 +60,14 @@ class Course:
             self._data = self._data.skipping(one.first, one.end)
         self._data = self._data.seek(step)
 
-    def made(self, job_id: str, step: int, before: str, state: str) -> None:
-        """Take the next batch and make a step with it."""
+    def made(self, job_id: str, step: int, before: str, state: str) -> int:
+        """Take the next batch and make a step with it; returns the batch's position."""
         position = self._data.position
         self._data = self._data.advanced()
         self._numbers.made(job_id, before, state, position, step)
         self._told[step] = Told(position=position, loss=self._numbers.loss(before, step))
         self._told.pop(step - TOLD_STEPS, None)
+        return position
 
     def told(self, step: int) -> Told:
         """Return what is told of one of the last steps."""
@@ -75,5 +76,9 @@ class Course:
 
 def decode_corrections(message: WireCorrections) -> Corrections:
     """Return what a start says; the learning rate changes nothing here."""
-    ranges = (PositionRange(first=one.first, end=one.end) for one in message.skipped)
-    return Corrections(skipped=tuple(ranges))
+    return Corrections(
+        skipped=tuple(PositionRange(first=one.first, end=one.end) for one in message.skipped),
+        batches=tuple(
+            BatchSpan(after_step=one.after_step, samples=one.samples) for one in message.batches
+        ),
+    )

@@ -37,11 +37,11 @@ class Probing:
     async def _examine(self, command: wire.ExamineHost) -> wire.ExamineHostReply:
         """Take the time that probes take, and give way when ranks come."""
         host, loop = self._host, asyncio.get_running_loop()
-        at_ms, end_s = host.now_ms(), loop.time() + (command.burn_in_s or QUICK_S)
-        while loop.time() < end_s:
+        at_ms, begun_s = host.now_ms(), loop.time()
+        while (left_s := self._ends_s(command, begun_s) - loop.time()) > 0:
             if any(run.alive for run in host.runs.values()):
                 return self._reply(Outcome(why="busy", detail=f"ranks run on {host.host_id}"))
-            await asyncio.sleep(min(LOOK_S, end_s - loop.time()))
+            await asyncio.sleep(min(LOOK_S, left_s))
         return wire.ExamineHostReply(
             outcome=Outcome(accepted=True),
             host_id=host.host_id,
@@ -54,6 +54,9 @@ class Probing:
                 probes=self._results(command),
             ),
         )
+
+    def _ends_s(self, command: wire.ExamineHost, begun_s: float) -> float:
+        return begun_s + (command.burn_in_s or QUICK_S) + self._host.probe_delay_s
 
     def _reply(self, outcome: Outcome) -> wire.ExamineHostReply:
         return wire.ExamineHostReply(

@@ -78,6 +78,7 @@ class Remaking:
         every = rules.recompute_every_steps if on else 0
         self._rounds = Rounds(every=every, replicas=self._replicas, first_shift=0)
         self._told: dict[int, dict[int, Checked]] = {}
+        self.differs_since = 0  # the first step at which ranks saw it; 0: none
 
     def made(
         self, step: int, before: str, state: str, runs: Mapping[str, HostRun], *, first: bool
@@ -97,6 +98,10 @@ class Remaking:
             if one.HasField("rerun") and told[one.rerun.of].HasField("rerun")
         )
         self._rounds.agreed(shadowed=due, differs=differs, asked=False)
+        if (differs or any(one.recomputed_wrong for one in told.values())) and not (
+            self.differs_since
+        ):
+            self.differs_since = step
         self._told[step] = told
         self._told.pop(min(self._told), None) if len(self._told) > TOLD_STEPS else None
         return differs

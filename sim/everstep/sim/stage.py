@@ -7,24 +7,29 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from everstep.controller.events import GenerationBegun, RestoreDecided
-from everstep.controller.state import TERMINAL, Job
+from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.core.errors import EverstepError
 from everstep.core.ports import StoredEvent
 from everstep.core.spec import JobSpec, parse_spec
+from everstep.host_inventory.state import HostState
 from everstep.monitor.events import IncidentOpened
 from everstep.service.commands import send_command
 from everstep.sim.books import Books
 from everstep.sim.invariants import Invariants
 from everstep.sim.network import Conditions
+from everstep.sim.patience import Patience
 from everstep.sim.services import CODECS
 from everstep.sim.training import Training
 from everstep.sim.world import Fleet, World
-from everstep.wire.v1 import hosts_pb2
+from everstep.wire.v1 import hosts_pb2, jobs_pb2
 from everstep.wire.v1.common_pb2 import CommandReply
 
 SETTLE_S: Final = 7.0  # the monitor judges nobody in its first seconds
 HEAL_S: Final = 900.0  # by then a repaired world must have finished its jobs
 LOOK_S: Final = 0.05
+# A host that failed in the last seconds is held out for five minutes at its sixth relapse, and an
+# examination whose answer is lost is asked for again after two.
+SPARES_S: Final = 600.0
 CLEAR_S: Final = 5.0
 LAST_EVENTS_S: Final = 10.0
 COMMAND_S_MAX: Final = 5.0
@@ -40,6 +45,11 @@ class Stage:
         self.world = World(seed, fleet=fleet, conditions=conditions)
         self.invariants = Invariants(self.world)
         self.books = Books(self.world)
+        self._patience = Patience(self.world, self.invariants)
+        # What a person does at the end: nothing about hosts that come back by themselves, and
+        # begin failed jobs again.
+        self.waits_for_returns = False
+        self.reopens = False
 
     async def up(self) -> None:
         """Start everything, and wait until the monitor judges."""
@@ -47,6 +57,7 @@ class Stage:
             service.start()
         for host_id in self.world.hosts:
             self.world.power_on(host_id)
+        self.world.physics(self._patience.watch())
         await asyncio.sleep(SETTLE_S)
 
     async def until(self, condition: Callable[[], Any], what: str, *, limit_s: float) -> None:
@@ -113,16 +124,44 @@ class Stage:
                 world.power_on(host_id)
             elif host.agent is None:
                 world.start_agent(host_id)
+            host.errors.clear()
+        world.flaws.hosts.clear()
         deadline_s = loop.time() + HEAL_S
         while loop.time() < deadline_s and not self._ended(jobs):
             await self.clear()
+            await self._go_on()
             await asyncio.sleep(CLEAR_S)
         await asyncio.sleep(LAST_EVENTS_S)
+
+    async def left_over(self) -> list[str]:
+        """Wait until every host is a spare again; returns what is wrong with those that are not."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + SPARES_S
+        while loop.time() < deadline_s:
+            hosts = self.invariants.fleet.hosts.values()
+            out = [host for host in hosts if host.state is not HostState.SPARE]
+            if not out:
+                return []
+            await self.clear()
+            await asyncio.sleep(CLEAR_S)
+        return [f"{host.host_id} is {host.state} for good: {host.cordon}" for host in out]
+
+    async def _go_on(self) -> None:
+        """Let jobs go on that somebody has to look at, and begin failed ones again."""
+        for job in [one for _, one in sorted(self.invariants.jobs.items())]:
+            at_ms = self.world.clock.now_ms()
+            if job.phase is Phase.PAUSED:
+                await self.world.order(jobs_pb2.ResumeJob(job_id=job.job_id, at_ms=at_ms))
+            elif job.phase is Phase.FAILED and self.reopens:
+                command = jobs_pb2.RestartJob(job_id=job.job_id, from_step=-1, at_ms=at_ms)
+                await self.world.order(command)
 
     async def clear(self, *only: str) -> None:
         """Clear every cordoned host, or only these, as a person would after a look at it."""
         for host_id, host in sorted(self.invariants.fleet.hosts.items()):
             if host.cordon is None or (only and host_id not in only):
+                continue
+            if self.waits_for_returns and host.cordon.returns:
                 continue
             at_ms = self.world.clock.now_ms()
             command = hosts_pb2.UncordonHost(host_id=host_id, at_ms=at_ms)
@@ -139,7 +178,8 @@ class Stage:
 
     def _ended(self, jobs: int) -> bool:
         known = self.invariants.jobs.values()
-        return len(known) == jobs and all(job.phase in TERMINAL for job in known)
+        over = TERMINAL - {Phase.FAILED} if self.reopens else TERMINAL
+        return len(known) == jobs and all(job.phase in over for job in known)
 
     async def wrong(self) -> list[str]:
         """Return what does not hold, now that all should be well."""

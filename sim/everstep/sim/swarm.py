@@ -7,34 +7,56 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from everstep.core.time import SECOND_MS
+from everstep.host_inventory.care import Care
 from everstep.sim import loop
 from everstep.sim.doubts import KINDS as DOUBTS
 from everstep.sim.doubts import draw_doubts
-from everstep.sim.faults import KINDS, Fault, draw_conditions, draw_faults, draw_skew_ms
+from everstep.sim.faults import (
+    KINDS,
+    Fault,
+    Strike,
+    draw_conditions,
+    draw_faults,
+    draw_losses,
+    draw_skew_ms,
+)
 from everstep.sim.flips import KINDS as FLIPS
 from everstep.sim.flips import draw_flips
+from everstep.sim.jobs import SMALL_BUDGET, JobPlan, draw_jobs
+from everstep.sim.moments import at_moments
 from everstep.sim.network import Conditions
 from everstep.sim.partitions import KINDS as PARTITIONS
 from everstep.sim.partitions import draw_partitions
 from everstep.sim.seeds import Seeds
-from everstep.sim.stage import Stage, spec_of
+from everstep.sim.services import CARE
+from everstep.sim.stage import Stage
 from everstep.sim.troubles import KINDS as TROUBLES
 from everstep.sim.troubles import draw_troubles
+from everstep.sim.upkeep import KINDS as UPKEEP
+from everstep.sim.upkeep import draw_upkeep
 from everstep.sim.world import Fleet, World
 
 TRAINING_S: Final = 120.0  # faults strike within this time of the launch
+CHECK_EVERY_S: Final = 20  # of idle spares, where hosts also come back soon
+STRIKES: Final[dict[str, Strike]] = KINDS | DOUBTS | TROUBLES | PARTITIONS | FLIPS | UPKEEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run consists of; from a seed, or cut down by ``shrink``."""
+    """What a run consists of; from a seed, or cut down by ``shrink``.
+
+    Hosts that failed stay out for ``hold_s``, twice as long each time, and come back by themselves;
+    0: for as long as the inventory's own limit says, which is longer than the run.
+    """
 
     seed: int
     fleet: Fleet
     conditions: Conditions
     clocks_differ: bool
     faults: tuple[Fault, ...]
-    jobs: int
+    jobs: tuple[JobPlan, ...]
+    hold_s: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,21 +72,34 @@ class Outcome:
 
 def plan_of(seed: int) -> Plan:
     """Draw a seed's plan."""
-    random = Seeds(seed).of("plan")
+    seeds = Seeds(seed)
+    random = seeds.of("plan")
     hosts = random.choice((2, 3, 3, 4))
+    conditions, clocks_differ = draw_conditions(random), random.random() < 0.3
+    faults = draw_faults(random, until_s=TRAINING_S)
+    count = 1 if random.random() < 0.7 else 2
+    jobs = draw_jobs(seeds.of("jobs"), count, 2 * hosts)
+    losses = []
+    if any(job.elastic for job in jobs):
+        losses = draw_losses(seeds.of("losses"), until_s=TRAINING_S)
+        hosts = seeds.of("spares").choice((2, 2, hosts))  # few: else nobody ever has to shrink
+    faults = [
+        *faults,
+        *draw_doubts(seeds.of("doubts"), until_s=TRAINING_S),
+        *draw_troubles(seeds.of("troubles"), until_s=TRAINING_S),
+        *draw_partitions(seeds.of("partitions"), until_s=TRAINING_S),
+        *draw_flips(seeds.of("flips"), until_s=TRAINING_S),
+        *draw_upkeep(seeds.of("upkeep"), until_s=TRAINING_S),
+        *losses,
+    ]
     return Plan(
         seed=seed,
         fleet=Fleet(pods=2, hosts_per_pod=hosts),
-        conditions=draw_conditions(random),
-        clocks_differ=random.random() < 0.3,
-        faults=(
-            *draw_faults(random, until_s=TRAINING_S),
-            *draw_doubts(Seeds(seed).of("doubts"), until_s=TRAINING_S),
-            *draw_troubles(Seeds(seed).of("troubles"), until_s=TRAINING_S),
-            *draw_partitions(Seeds(seed).of("partitions"), until_s=TRAINING_S),
-            *draw_flips(Seeds(seed).of("flips"), until_s=TRAINING_S),
-        ),
-        jobs=1 if random.random() < 0.7 else 2,
+        conditions=conditions,
+        clocks_differ=clocks_differ,
+        faults=at_moments(seeds.of("moments"), faults),
+        jobs=jobs,
+        hold_s=seeds.of("care").choice((0, 0, 10, 30)),
     )
 
 
@@ -81,29 +116,46 @@ def run_seed(seed: int) -> Outcome:
 async def _run(plan: Plan) -> Outcome:
     stage = Stage(plan.seed, fleet=plan.fleet, conditions=plan.conditions)
     world = stage.world
+    if plan.hold_s:
+        world.backing.care = Care(
+            burn_in_s=CARE.burn_in_s,
+            hold_ms=plan.hold_s * SECOND_MS,
+            check_every_ms=CHECK_EVERY_S * SECOND_MS,
+        )
+        stage.waits_for_returns = True
+    stage.reopens = any(job.budget == SMALL_BUDGET for job in plan.jobs)
     if plan.clocks_differ:
         clocks = world.seeds.of("clocks")
         for host in world.hosts.values():
             host.skew_ms = draw_skew_ms(clocks)
     await stage.up()
-    for number in range(plan.jobs):
-        world.launched.append(f"job-{number}")
-        world.physics(world.launch(f"job-{number}", spec_of(number)))
+    for job in plan.jobs:
+        world.launched.append(job.job_id)
+        world.physics(_launch(world, job))
     strikes = [asyncio.ensure_future(_strike(world, fault)) for fault in plan.faults]
     if strikes:
         await asyncio.wait(strikes)
     failed = [f"fault failed: {task.exception()!r}" for task in strikes if task.exception()]
-    await stage.finish(plan.jobs)
+    await stage.finish(len(plan.jobs))
+    left_over = await stage.left_over()
     return Outcome(
         plan=plan,
-        wrong=(*failed, *await stage.wrong()),
+        wrong=(*failed, *left_over, *await stage.wrong()),
         digest=world.trace.digest,
         trace=tuple(world.trace.lines),
         virtual_s=world.now_ms / 1e3,
     )
 
 
+async def _launch(world: World, job: JobPlan) -> None:
+    await asyncio.sleep(job.at_s)
+    await world.launch(job.job_id, job.spec())
+
+
 async def _strike(world: World, fault: Fault) -> None:
     await asyncio.sleep(fault.at_s)
-    strikes = KINDS | DOUBTS | TROUBLES | PARTITIONS | FLIPS
-    await strikes[fault.kind](world, Random(fault.seed))  # noqa: S311  # no secrets
+    if fault.moment:
+        if not await world.moments.wait(fault.moment):
+            return
+        await asyncio.sleep(fault.after_s)
+    await STRIKES[fault.kind](world, Random(fault.seed))  # noqa: S311  # no secrets

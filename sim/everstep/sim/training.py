@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from everstep.core.placement import Layout
 from everstep.core.rounds import DOUBTED_STEPS
 from everstep.core.schedule import Schedule, first_schedule
 from everstep.core.spec import JobSpec
@@ -21,6 +22,7 @@ from everstep.sim.bits import LINGER_S, Sharing
 from everstep.sim.memory import Copy
 from everstep.sim.numbers import Course
 from everstep.sim.remaking import Remaking
+from everstep.sim.samples import Samples, Taken
 
 if TYPE_CHECKING:
     from everstep.sim.host import HostRun
@@ -58,9 +60,12 @@ class Training:
     course: Course
     sharing: Sharing
     remaking: Remaking
+    samples: Samples
+    layout: Layout
     physics: Callable[[Coroutine[Any, Any, Any]], None]
     runs: dict[str, HostRun] = field(default_factory=dict)
     ready: dict[int, str] = field(default_factory=dict)  # rank -> state it restored
+    wrong: set[int] = field(default_factory=set)  # ranks that restored a wrong bit
     step: int = 0
     state: str = ""
     broken: str = ""
@@ -70,6 +75,7 @@ class Training:
     save_asked: bool = False
     durable_due: bool = False
     doubted_until: int = 0
+    taken: Taken | None = None  # what the newest step was made from
     joined: Callable[[Training], bool] = lambda _: True  # its hosts reach one another
     on_begin: Callable[[Training], None] | None = None
     on_commit: Callable[[Training], None] | None = None
@@ -94,9 +100,11 @@ class Training:
         """A host has forked its ranks."""
         self.runs[run.host.host_id] = run
 
-    def restored(self, rank: int, state: str) -> None:
+    def restored(self, rank: int, state: str, *, wrong: bool = False) -> None:
         """A rank has loaded its state and waits for the others."""
         self.ready[rank] = state
+        if wrong:
+            self.wrong.add(rank)
         if len(self.ready) == self.world_size and not self.broken:
             if self.joined(self):
                 self._begin()
@@ -107,7 +115,7 @@ class Training:
         self.step = max(self.restore_step, 0)
         self.state = self.ready[0]
         if self.step:
-            self.sharing.restored(self.step, self.state)
+            self.sharing.restored(self.step, self.state, self.wrong)
         if self.on_begin is not None:
             self.on_begin(self)
         self.physics(self._run())
@@ -158,9 +166,12 @@ class Training:
 
     def _commit(self) -> None:
         self.step += 1
-        before, text = self.state, f"{self.state}/{self.step}/{self.generation}"
+        # With the job: what befalls one job's states is no other's.
+        before = self.state
+        text = f"{self.job_id}/{self.state}/{self.step}/{self.generation}"
         self.state = hashlib.sha256(text.encode()).hexdigest()[:16]
-        self.course.made(self.job_id, self.step, before, self.state)
+        position = self.course.made(self.job_id, self.step, before, self.state)
+        self.taken = self.samples.taken(position)
         bent = self.remaking.wrong(self.step, self.runs)
         self.sharing.made(self.step, before, self.state, self.runs, bent=bent)
         first = self.step == max(self.restore_step, 0) + 1
@@ -203,9 +214,7 @@ class Training:
                 return
             busy = any(run.copying or run.durable_busy for run in runs)
             if all(run.replicated for run in runs) and not busy:
-                for run in runs:
-                    run.snapshot(self.step, self.state)
-                    run.keep_durable(self.step, self.state)
+                self._keep_last(runs)
                 break
             await asyncio.sleep(0.2)
         if not self.sharing.may_keep(self.step):
@@ -215,6 +224,17 @@ class Training:
         self.finished = True
         for host_id in sorted(self.runs):
             self.runs[host_id].leave(stopped=self.stop_asked)
+
+    def _keep_last(self, runs: Sequence[HostRun]) -> None:
+        """Take the last snapshots; nobody leaves before these have been compared, too."""
+        compared = self.sharing.shows(self.step)
+        if not compared:
+            self.sharing.kept(self.step, self.state)
+        for run in runs:
+            run.snapshot(self.step, self.state)
+            run.keep_durable(self.step, self.state)
+            if not compared:
+                run.stepped(self.step, run.host.now_ms())
 
 
 def snapshot_of(rank: int, generation: int, step: int, state: str) -> Copy:

@@ -5,6 +5,7 @@ Drawn from a stream of its own, beside the faults, so that the faults of a seed 
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import Final
 
@@ -70,7 +71,17 @@ async def drain(world: World, random: Random) -> None:
         return
 
 
+async def stop_and_restart(world: World, random: Random) -> None:
+    """A person ends a job, and begins it again: at once, or when its hosts serve others."""
+    job_id = random.choice(sorted(world.launched))
+    await world.order(jobs_pb2.StopJob(job_id=job_id, at_ms=world.clock.now_ms()))
+    await asyncio.sleep(random.choice((0.0, 0.5, 10.0, 60.0)))
+    command = jobs_pb2.RestartJob(job_id=job_id, from_step=-1, at_ms=world.clock.now_ms())
+    await world.order(command)
+
+
 KINDS: Final[dict[str, Strike]] = {
+    "stop_and_restart": stop_and_restart,
     "stand_still": stand_still,
     "bad_batch": bad_batch,
     "drain": drain,

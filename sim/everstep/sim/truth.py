@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from everstep.sim.samples import Taken, expected
 from everstep.sim.training import Training
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Made:
     took_ms: int
     first: bool  # of its generation
     stall_ms: int = 0
+    taken: Taken | None = None  # the samples
 
 
 class Truth:
@@ -91,10 +93,28 @@ class Truth:
             took_ms=self._world.now_ms - self._moved_ms[key],
             first=training.step == max(training.restore_step, 0) + 1,
             stall_ms=max(run.stall_ms for run in training.runs.values()),
+            taken=training.taken,
         )
         self._moved_ms[key] = self._world.now_ms
+        self._check_samples(training)
         self._check_numbers(training)
         self._check_bits(training)
+        self._check_work(training)
+
+    def _check_samples(self, training: Training) -> None:
+        """Every step is made from the undisturbed run's list, however many ranks share it."""
+        taken = training.taken
+        if taken is None:
+            return
+        earlier = self.histories[training.job_id].get(training.step - 1)
+        before = earlier.taken if earlier is not None else None
+        spec = self._world.specs[training.job_id]
+        if taken.samples != expected(spec, training.layout, taken, before):
+            self._fail(
+                training,
+                f"makes step {training.step} from {len(taken.samples)} samples from place "
+                f"{taken.first} on, after {before}",
+            )
 
     def _check_numbers(self, training: Training) -> None:
         """No run ends with a wrecked state whose losses somebody could have looked at."""
@@ -106,14 +126,24 @@ class Truth:
             self._fail(training, f"ends with what a batch wrecked at step {since}")
 
     def _check_bits(self, training: Training) -> None:
-        """No run goes on with a wrong bit that all could have told of and somebody heard."""
-        since = self._world.bits.tainted.get(training.state)
+        """No run goes on with a wrong bit that ranks have kept and that somebody could hear of."""
+        since = training.sharing.wrong_since
         wanted = training.spec.corruption.on_corruption == "replace"
-        if since is None or not wanted or training.step - since <= FLIP_STEPS:
+        if not since or not wanted or training.step - since <= FLIP_STEPS:
             return
         sound_s = min(self._world.sound_s(host_id) for host_id in training.runs)
         if min(sound_s, self._world.control_s()) > FLIP_S:
-            self._fail(training, f"goes on with a bit that is wrong since step {since}")
+            self._fail(training, f"goes on with a wrong bit that ranks hold since step {since}")
+
+    def _check_work(self, training: Training) -> None:
+        """No run goes on with work that came out otherwise when it was done twice."""
+        since = training.remaking.differs_since
+        wanted = training.spec.corruption.on_corruption == "replace"
+        if not since or not wanted or training.step - since <= FLIP_STEPS:
+            return
+        sound_s = min(self._world.sound_s(host_id) for host_id in training.runs)
+        if min(sound_s, self._world.control_s()) > FLIP_S:
+            self._fail(training, f"goes on with work that differs since step {since}")
 
     def _check_schedule(self, training: Training) -> None:
         """All ranks make a step under one schedule, and never under an older one than before.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,10 +27,12 @@ from everstep.sim.keeping import Keeping
 from everstep.sim.links import Links
 from everstep.sim.loop import VirtualClock
 from everstep.sim.memory import Copy
+from everstep.sim.moments import Moments
 from everstep.sim.network import Conditions, Network
 from everstep.sim.numbers import Course, Numbers, decode_corrections
 from everstep.sim.process import Database, install, unowned
 from everstep.sim.remaking import Flaws, Remaking
+from everstep.sim.samples import Samples
 from everstep.sim.seeds import Seeds
 from everstep.sim.services import SERVICES, Backing, Service
 from everstep.sim.training import Pace, Training
@@ -139,13 +141,16 @@ class World:
         self.hosts: dict[str, Host] = {}
         self.trainings: dict[tuple[str, int], Training] = {}
         self.launched: list[str] = []
+        self.specs: dict[str, JobSpec] = {}  # as they were launched
         self.failures: list[str] = []  # of the world's own tasks: bugs
+        self.on_begin: list[Callable[[Training], None]] = []
         self.numbers = Numbers()
         self.bits = Bits()
         self.flaws = Flaws()
         self.truth = Truth(self)
         self.keeping = Keeping(self)
         self.links = Links(self)
+        self.moments = Moments(self.backing)
         self._twins = 0
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._make_hosts(fleet or Fleet())
@@ -242,8 +247,9 @@ class World:
         job_id, generation = key = (command.job_id, command.generation)
         if key not in self.trainings:
             course = Course(self.numbers)
-            skipped = decode_corrections(command.corrections).skipped
-            course.begin(max(command.restore_step, 0), skipped)
+            corrections = decode_corrections(command.corrections)
+            course.begin(max(command.restore_step, 0), corrections.skipped)
+            layout = from_wire(command.layout, Layout)
             self.trainings[key] = Training(
                 job_id=job_id,
                 generation=generation,
@@ -254,19 +260,11 @@ class World:
                 random=self.seeds.of("training", job_id, generation),
                 course=course,
                 sharing=Sharing(
-                    self.bits,
-                    command.job_id,
-                    from_wire(command.layout, Layout),
-                    spec.corruption,
-                    data=repr(skipped),
+                    self.bits, job_id, layout, spec.corruption, data=repr(corrections.skipped)
                 ),
-                remaking=Remaking(
-                    self.flaws,
-                    self.bits,
-                    generation,
-                    from_wire(command.layout, Layout),
-                    spec.corruption,
-                ),
+                remaking=Remaking(self.flaws, self.bits, generation, layout, spec.corruption),
+                samples=Samples(spec, layout, corrections),
+                layout=layout,
                 physics=self.physics,
                 joined=self.links.joined,
                 on_begin=self._began,
@@ -318,6 +316,7 @@ class World:
 
     async def launch(self, job_id: str, spec: JobSpec) -> None:
         """Submit a job."""
+        self.specs[job_id] = spec
         command = jobs_pb2.LaunchJob(
             job_id=job_id, spec_json=spec.model_dump_json(), at_ms=self.clock.now_ms()
         )
@@ -345,6 +344,8 @@ class World:
 
     def _began(self, training: Training) -> None:
         self.truth.began(training)
+        for look in self.on_begin:
+            look(training)
         name = f"{training.job_id}/{training.generation}"
         self.note(name, f"begins at step {training.step} with {training.state}")
 

@@ -182,6 +182,10 @@ def test_lost_host_comes_back_by_itself_through_a_burn_in():
     REJOINED.when(ReturnHost(host_id="h1", at_ms=BACK_MS)).then(returning)
     REJOINED.when(ReturnHost(host_id="h1", at_ms=BACK_MS - 1)).then()
     OUT.when(ReturnHost(host_id="h1", at_ms=BACK_MS)).then()  # the agent is the old one
+    # Cut off for a while, perhaps: it is heard again, now.
+    OUT.when(ReturnHost(host_id="h1", at_ms=BACK_MS, heard_ms=BACK_MS - 5_000)).then(returning)
+    OUT.when(ReturnHost(host_id="h1", at_ms=BACK_MS, heard_ms=BACK_MS - 5_001)).then()
+    OUT.when(ReturnHost(host_id="h1", at_ms=BACK_MS - 1, heard_ms=BACK_MS - 1)).then()
     burning = REJOINED.given(returning)
     assert state(burning) is HostState.PROBING
     burning.when(ReturnHost(host_id="h1", at_ms=BACK_MS + 1)).then()

@@ -24,6 +24,7 @@ RETRY_MS_MAX: Final = 30_000
 DRAIN_AGAIN_MS: Final = 10_000  # a job that comes up refuses or forgets; asking again costs nothing
 # All hosts of a cluster that was just switched on: more at once would only fill the queues.
 AT_ONCE_MAX: Final = 256
+NOBODY: Final[Mapping[str, int]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,7 @@ class Return:
 
     host_id: str
     agent_epoch: str
+    heard_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,12 @@ Need = Examine | Return | Drain
 
 
 def needs(
-    fleet: Fleet, now_ms: int, care: Care, tried: Mapping[str, Tried], rounds: Mapping[str, int]
+    fleet: Fleet,
+    now_ms: int,
+    care: Care,
+    tried: Mapping[str, Tried],
+    rounds: Mapping[str, int],
+    heard_ms: Mapping[str, int] = NOBODY,
 ) -> tuple[Need, ...]:
     """Return what is to be done now, by host.
 
@@ -80,6 +87,7 @@ def needs(
         care: the limits.
         tried: what was asked lately, by host.
         rounds: the last round (``round_of``) in which each idle spare was probed.
+        heard_ms: when each host was heard last.
     """
     spares = [host for _, host in sorted(fleet.hosts.items()) if host.state is HostState.SPARE]
     found: list[Need] = []
@@ -92,8 +100,9 @@ def needs(
                 why = host.maintenance.reason
                 drain = Drain(host_id=host_id, agent_epoch=epoch, job_id=host.job_id, why=why)
                 found.append(drain)
-        elif may_return(host, now_ms):
-            found.append(Return(host_id=host_id, agent_epoch=epoch))
+        elif may_return(host, now_ms, heard_ms.get(host_id, 0)):
+            heard = heard_ms.get(host_id, 0)
+            found.append(Return(host_id=host_id, agent_epoch=epoch, heard_ms=heard))
         elif _to_be_probed(host, now_ms, care, last, rounds):
             partner = _partner(host, spares, round_of(host_id, now_ms, care))
             depth = host.awaits or Depth.QUICK

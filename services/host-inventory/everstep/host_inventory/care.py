@@ -33,6 +33,8 @@ SOUND_MS: Final = 24 * HOUR_MS
 RELAPSES_COUNTED_MAX: Final = 32  # doubling more often would say nothing new
 CHECK_EVERY_MS: Final = 10 * MINUTE_MS  # of an idle spare: a day's 144 looks cost it 2 minutes
 BURN_IN_S: Final = 60  # chosen, not measured: some thousands of products, all of its memory's share
+# As five heartbeats: who was heard within this time is there now.
+HEARD_MS: Final = 5_000
 # Partners in a row to which a link failed, until it is held against the host and not the partner.
 DOUBTS_MAX: Final = 2
 
@@ -155,17 +157,23 @@ def way_back(host: Host) -> Depth:
     return Depth.BURN_IN if host.cordon.fault else Depth.QUICK
 
 
-def may_return(host: Host, at_ms: int) -> bool:
+def may_return(host: Host, at_ms: int, heard_ms: int = 0) -> bool:
     """Whether a host may try to come back by itself now.
 
-    One that was lost has to have come up again: as long as nothing has changed there, nothing says
-    that it is better.
+    One that was lost has to have come up again, or to be heard again: as long as nothing has
+    changed there, nothing says that it is better.
+
+    Args:
+        host: as it is.
+        at_ms: now.
+        heard_ms: when it was heard last [ms since epoch]; 0: not known.
     """
     cordon = host.cordon
     if cordon is None or not (host.present and host.probes and cordon.returns):
         return False
-    came_up = cordon.rejoined or cordon.fault != Fault.LOST
-    return came_up and not host.awaits and at_ms >= cordon.at_ms + cordon.held_ms
+    heard = heard_ms > cordon.at_ms and at_ms - heard_ms <= HEARD_MS
+    better = cordon.rejoined or heard or cordon.fault != Fault.LOST
+    return better and not host.awaits and at_ms >= cordon.at_ms + cordon.held_ms
 
 
 def enough(report: ProbeReport, awaited: Depth | None) -> bool:

@@ -89,7 +89,8 @@ class Caretaker:
         now_ms, fleet = self._clock.now_ms(), await self._keeper.fleet()
         for host_id in fleet.hosts:
             self._rounds.setdefault(host_id, round_of(host_id, now_ms, self._care))
-        return needs(fleet, now_ms, self._care, self._tried, self._rounds)
+        heard_ms = self._keeper.heard_ms()
+        return needs(fleet, now_ms, self._care, self._tried, self._rounds, heard_ms)
 
     async def _serve(self, need: Need) -> None:
         """Do it; what fails is told and tried again."""
@@ -101,7 +102,9 @@ class Caretaker:
                     self._rounds[host_id] = round_of(host_id, now_ms, self._care)
                     why = await self._examine(need)
                 case Return():
-                    await self._keeper.apply(ReturnHost(host_id=host_id, at_ms=now_ms))
+                    await self._keeper.apply(
+                        ReturnHost(host_id=host_id, at_ms=now_ms, heard_ms=need.heard_ms)
+                    )
                 case Drain():
                     why = await self._drain(need)
                 case _:

@@ -83,10 +83,14 @@ class MaintainHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturnHost:
-    """Let a host that was held out try to come back, if it is time; not on the wire."""
+    """Let a host that was held out try to come back, if it is time; not on the wire.
+
+    ``heard_ms`` is when it was heard last (0: not known), because heartbeats are no events.
+    """
 
     host_id: str
     at_ms: int
+    heard_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -55,6 +56,10 @@ class Heartbeats:
         """Return how long ago another agent was heard under this id; None for never."""
         others = [at for epoch, at in self._heard.get(host_id, {}).items() if epoch != agent_epoch]
         return self._clock.now_ms() - max(others) if others else None
+
+    def newest_ms(self) -> Mapping[str, int]:
+        """Return when each host was heard last, whichever of its agents it was."""
+        return {host_id: max(epochs.values()) for host_id, epochs in self._heard.items()}
 
     async def save(self, store: PostgresStore) -> None:
         """Write what came since the last time. Raises Unavailable, and keeps it then."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -64,6 +64,10 @@ class FleetKeeper:
     async def fleet(self) -> Fleet:
         """Return the fleet as it is stored."""
         return await self._handler.state(STREAM)
+
+    def heard_ms(self) -> Mapping[str, int]:
+        """Return when each host was heard last [ms since epoch], by this process's clock."""
+        return self._heartbeats.newest_ms()
 
     async def list_hosts(self, _: ListHosts) -> ListHostsReply:
         """Name the hosts that may work, and where they are reached."""

@@ -51,7 +51,7 @@ def decide(command: Command, fleet: Fleet, care: Care) -> Decision:
         case MaintainHost():
             return _maintain(command, host, care)
         case ReturnHost():
-            if not may_return(host, command.at_ms):
+            if not may_return(host, command.at_ms, command.heard_ms):
                 return NOTHING
             assert host.cordon is not None
             why = f"held out for {host.cordon.held_ms // 1000} s after: {host.cordon.reason}"

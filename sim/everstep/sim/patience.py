@@ -1,0 +1,101 @@
+"""What may not go on for long while the control plane is well: waits that nothing is waited for.
+
+A job that waits for hosts that are there, one that stays small although there is room, a host that
+a person wants and that nobody moves off, one that may come back and does not. Looked at once a
+second; what holds without a break for ``PATIENCE_S`` is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from everstep.controller.policy import wanted_layouts
+from everstep.controller.state import Job, Phase
+from everstep.core.elastic import full_layout, smaller_layouts
+from everstep.core.spec import parse_spec_json
+from everstep.host_inventory.care import may_return
+from everstep.host_inventory.policy import place, placeable, replaceable
+from everstep.host_inventory.seats import Placed
+from everstep.host_inventory.state import Host, HostState
+from everstep.sim.invariants import Invariants
+from everstep.sim.world import World
+
+LOOK_S: Final = 1.0
+# A look a second, a request and its answer lost five times at 10 %, each tried again after 5 s.
+PATIENCE_S: Final = 40.0
+# A planned move waits for a graceful stop of a minute of another one before it is begun.
+MOVE_S: Final = 100.0
+# An examination whose answer is lost is asked for again after two minutes, and that twice.
+PROBING_S: Final = 300.0
+
+
+class Patience:
+    """Looks at one world, through the invariants' folds."""
+
+    def __init__(self, world: World, invariants: Invariants) -> None:
+        self._world = world
+        self._invariants = invariants
+        self._since_s: dict[str, float] = {}
+        self._told: set[str] = set()
+
+    async def watch(self) -> None:
+        """Look once a second, for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now = dict(self._waits())
+            self._since_s = {text: self._since_s.get(text, loop.time()) for text in now}
+            for text, limit_s in now.items():
+                lasts_s = min(loop.time() - self._since_s[text], self._world.control_s())
+                if lasts_s > limit_s and text not in self._told:
+                    self._told.add(text)
+                    self._invariants.fail(f"{text}, for {lasts_s:.0f} s")
+
+    def _waits(self) -> Iterator[tuple[str, float]]:
+        """Yield what should be over soon, and within how many seconds."""
+        for _, job in sorted(self._invariants.jobs.items()):
+            for text in self._of_job(job):
+                yield f"{job.job_id} generation {job.generation} {text}", MOVE_S
+            if job.phase is Phase.WAITING_FOR_HOSTS and self._could_be_placed(job):
+                text = f"{job.job_id} generation {job.generation} waits for hosts that are there"
+                yield text, PATIENCE_S
+        for host_id, host in sorted(self._invariants.fleet.hosts.items()):
+            yield from self._of_host(host_id, host)
+
+    def _could_be_placed(self, job: Job) -> bool:
+        spec = parse_spec_json(job.spec_json)
+        smaller = smaller_layouts(spec, job.dp_min) if job.placement is not None else ()
+        layouts = (full_layout(spec), *smaller)
+        fleet = self._invariants.fleet
+        return any(isinstance(place(job.job_id, one, fleet), Placed) for one in layouts)
+
+    def _of_job(self, job: Job) -> Iterator[str]:
+        fleet = self._invariants.fleet
+        if job.phase is not Phase.RUNNING:
+            return
+        if placeable(job.job_id, wanted_layouts(job), fleet) is not None:
+            yield "stays small although there is room"
+        leaving = replaceable(job.job_id, job.draining, fleet)
+        if leaving:
+            yield f"stays on {', '.join(leaving)}, which it is to leave"
+        wanted = [
+            host_id
+            for host_id, host in fleet.hosts.items()
+            if host.job_id == job.job_id and host.maintenance is not None and host.cordon is None
+        ]
+        free = replaceable(job.job_id, wanted, fleet)
+        if free:
+            yield f"stays on {', '.join(free)}, which a person wants"
+
+    def _of_host(self, host_id: str, host: Host) -> Iterator[tuple[str, float]]:
+        machine = self._world.hosts[host_id]
+        sound = self._world.sound_s(host_id) > PATIENCE_S and not machine.wrong
+        if not sound or machine.probe_delay_s:
+            return
+        now_ms = self._world.clock.now_ms()
+        if may_return(host, now_ms):
+            yield f"{host_id} may come back and does not", PATIENCE_S
+        if host.state is HostState.PROBING and not host.job_id:
+            yield f"{host_id} is sound and still to be probed", PROBING_S
