@@ -11,6 +11,7 @@ from everstep.memory.gate import Gate
 from everstep.monitor import decider as monitor
 from everstep.monitor.detectors import corruption_course
 from everstep.sim.faults import Fault
+from everstep.sim.jobs import plain_job
 from everstep.sim.network import Conditions
 from everstep.sim.scenarios import play
 from everstep.sim.swarm import plan_of, run_plan
@@ -67,7 +68,7 @@ def test_without_patience_a_monitor_that_starts_anew_sees_nothing(monkeypatch):
 def test_swarm_sees_a_run_that_goes_on_with_a_wrong_bit(monkeypatch):
     """What nobody looks for is not found, and the world knows of it."""
     fault = Fault(kind="wrong_bit", at_s=20.0, seed="flip")
-    plan = replace(plan_of(1), faults=(fault,), conditions=Conditions(), jobs=1)
+    plan = replace(plan_of(1), faults=(fault,), conditions=Conditions(), jobs=(plain_job(0),))
     assert run_plan(plan).wrong == ()
     monkeypatch.setattr(corruption_course.CorruptionCourse, "told", lambda *_: [])
     assert any("a wrong bit that ranks hold since step" in one for one in run_plan(plan).wrong)
