@@ -51,11 +51,11 @@ class Examine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Return:
-    """Let a host that was held out try to come back."""
+    """Let a host that was held out try to come back; ``heard_ms``: when it was heard, 0: never."""
 
     host_id: str
     agent_epoch: str
-    heard_ms: int
+    heard_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
