@@ -7,6 +7,7 @@ hosts in a table.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from pathlib import Path
 
@@ -77,6 +78,7 @@ async def main() -> None:
 
         @shell.app.get("/v1/slow")
         async def slow(count: int) -> dict[str, int]:
+            logging.getLogger(__name__).info("a slow request has begun")
             await asyncio.sleep(0.5)
             return {"count": count}
 
