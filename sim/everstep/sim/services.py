@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from everstep.checkpoint_registry.catalog import MemoryCatalog
 from everstep.checkpoint_registry.memory_map import MemoryMap
+from everstep.checkpoint_registry.sweep import Sweeping
 from everstep.checkpoint_registry.wiring import CODECS as REGISTRY_CODECS
 from everstep.checkpoint_registry.wiring import NAME as REGISTRY
 from everstep.checkpoint_registry.wiring import wire_registry
@@ -69,6 +70,7 @@ class Backing:
     care: Care = CARE  # how hosts come back; a story may change it before anything starts
     catalog: MemoryCatalog = field(default_factory=MemoryCatalog)
     tables: Tables = field(default_factory=Tables)
+    sweeping: Sweeping | None = None  # that registries sweep; a story may want it
 
     def __post_init__(self) -> None:
         projections: dict[str, Projection] = {REGISTRY: self.catalog, MONITOR: self.tables}
@@ -183,7 +185,7 @@ async def _monitor(shell: Shell, endpoint: Endpoint, backing: Backing) -> OnDrop
 
 async def _registry(shell: Shell, endpoint: Endpoint, backing: Backing) -> None:
     del endpoint
-    await wire_registry(shell, backing.catalog, backing.objects, MemoryMap())
+    await wire_registry(shell, backing.catalog, backing.objects, MemoryMap(), backing.sweeping)
 
 
 async def _inventory(shell: Shell, endpoint: Endpoint, backing: Backing) -> None:

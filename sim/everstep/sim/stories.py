@@ -16,6 +16,7 @@ from everstep.sim import (
     partition_stories,
     recompute_stories,
     reopening_stories,
+    store_stories,
     trust_stories,
 )
 from everstep.sim.telling import Story
@@ -33,4 +34,5 @@ STORIES: Final[tuple[Story, ...]] = (
     *counter_stories.STORIES,
     *care_stories.STORIES,
     *checkpoint_stories.STORIES,
+    *store_stories.STORIES,
 )

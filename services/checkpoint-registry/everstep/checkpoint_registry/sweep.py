@@ -41,8 +41,10 @@ EVERY_S: Final = 300.0  # one request for every thousand objects; orphans only c
 # What is refused by generation or deleted stays so, and a report that was accepted commits within
 # seconds: a quarter of an hour covers any pause of a process or a database.
 GRACE_S: Final = 900.0
-# In a generation that still runs nothing tells a slow upload from a dead one but that it grows: a
-# day without a new part or object is no upload.
+# In the newest generation nothing tells a slow upload from a dead one but that it grows: a day
+# without a new part or object is no upload. Also when the job has ended: an agent that was away
+# then goes on with what its uploads' notes name when its host is back, and that is the newest state
+# there is of the job. Hosts are away for hours; what is kept for them is one checkpoint, at most.
 IDLE_S: Final = 86_400.0
 DELETES_MAX: Final = 16  # at once; they carry no data
 DELETED_OVER: Final = "over"  # why a checkpoint goes that nobody can complete any more
