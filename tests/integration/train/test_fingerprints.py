@@ -63,6 +63,11 @@ class Watched:
             assert all(isinstance(one, Found) for one in said), said
             self.found += said
 
+    def named(self, last: int) -> dict[int, tuple[tuple[int, ...], bool]]:
+        """Return who was blamed by step, and whether for certain; ranks may be further by now."""
+        found = [one for one in self.found if one.step <= last]
+        return {one.step: (one.blame.ranks, one.blame.certain) for one in found}
+
     def held(self, found: Found) -> dict[int, dict[tuple[int, str], str]]:
         """Return what lies in the ranks' memory of what is held alike, as their agents tell it."""
         command = TellChecksums(job_id=JOB, step=found.step, ranks=found.holders)
@@ -107,7 +112,7 @@ def test_parameter_and_moment_are_each_named_at_their_rank(make_world, make_spec
     world.start(env=as_environment(*flips))
     watched = Watched(world)
     watched.until_step(7)
-    named = {one.step: (one.blame.ranks, one.blame.certain) for one in watched.found}
+    named = watched.named(7)
     assert named == {4: ((2,), True), 5: ((2,), True), 6: ((2, 5), True), 7: ((2, 5), True)}
     assert {one.sound_step for one in watched.found} == {3}
     last = set(watched.tensors(watched.found[-1]))
@@ -143,7 +148,7 @@ def test_rank_is_still_named_when_its_wrong_weight_was_trained_with(make_world, 
     world.start(env=as_environment(at(rank=0, step=3).flip(Part.PARAMETER, tensor=norm, bit=27)))
     watched = Watched(world)
     watched.until_step(6)
-    named = {one.step: (one.blame.ranks, one.blame.certain) for one in watched.found}
+    named = watched.named(6)
     assert named == {4: ((0,), True), 5: ((0,), True), 6: ((0,), True)}
 
 
