@@ -191,7 +191,7 @@ async def test_sigterm_of_an_idle_host_ends_all_of_it(tmp_path, plane, nats_url)
             server = host.fork_server_pid
             assert is_running(server)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
             await until(lambda: not is_running(server))
 
 
