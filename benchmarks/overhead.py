@@ -4,7 +4,12 @@ Bare is the SDK's bare mode: the same user code, the step's collective, but no a
 no reports; the stack's processes are stopped meanwhile. Under Everstep every step is snapshotted,
 checksummed, replicated to a peer host (on one machine: by the same cores) and reported. A third
 run in each turn is bare beside the idle stack: it tells what the job itself costs from what the
-services cost that would run elsewhere. Run: ``make bench NAME=overhead``.
+services cost that would run elsewhere.
+
+Two processors that compute have no time to spare, so on this machine all that runs beside the ranks
+takes its time from them. Beside an accelerator the processors wait for most of a step: the model
+``waiting`` computes little and sleeps for a second in each step, as a rank does whose device is
+busy. Run: ``make bench NAME=overhead``.
 """
 
 from __future__ import annotations
@@ -37,7 +42,14 @@ from everstep.models.llama import LlamaConfig
 LARGE: Final = Sizes(
     model=LlamaConfig(dim=256, heads=8, kv_heads=4, ffn_dim=768, sequence_tokens=256)
 )
-SIZES: Final = {"large": LARGE, "demo": DEMO}
+# As much state, and hardly any work for the processors: they wait, as beside an accelerator.
+WAITING: Final = Sizes(
+    model=LlamaConfig(dim=256, heads=8, kv_heads=4, ffn_dim=768, sequence_tokens=16),
+    global_batch=4,
+    micro_batch=1,
+)
+SIZES: Final = {"large": LARGE, "demo": DEMO, "waiting": WAITING}
+DEVICE_S: Final = {"waiting": 1.0}  # a second a step; steps of large runs are longer
 KINDS: Final = ("bare", "idle_beside", "everstep")
 TURNS: Final = 5
 STEPS: Final = 16
@@ -83,7 +95,7 @@ def main() -> None:
                 results[name] = _compare(sizes, _take_turns(name, sizes, options, place))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    large, demo = results["large"], results["demo"]
+    large, demo, waiting = results["large"], results["demo"], results["waiting"]
     figures.save(
         "overhead",
         {
@@ -91,6 +103,8 @@ def main() -> None:
             "overhead_ratio_spread": large["overhead_ratio"],
             "overhead_ratio_beside_an_idle_stack": large["overhead_ratio_beside_an_idle_stack"],
             "overhead_ratio_demo_model": demo["overhead_ratio"]["median"],
+            "overhead_ratio_beside_a_device": waiting["overhead_ratio"]["median"],
+            "overhead_ratio_beside_a_device_spread": waiting["overhead_ratio"],
             **results,
             "steps_measured": options.steps - WARM_STEPS - 1,
             "versions": figures.versions(("everstep", "torch", "numpy")),
@@ -122,6 +136,7 @@ def _take_turns(
             notes = place.directory / f"{name}-{kind}-{turn}"
             notes.mkdir()
             spec = job_spec(sizes, notes, place.corpus, steps=options.steps)
+            spec["env"][everstep_entry.DEVICE_VARIABLE] = str(DEVICE_S.get(name, 0.0))
             match kind:
                 case "bare":
                     with place.stack.frozen():

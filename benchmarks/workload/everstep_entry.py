@@ -26,6 +26,7 @@ from everstep.train.gradients import local_part
 from everstep.train.run import Run
 
 PARTS_VARIABLE: Final = "BENCH_PARTS"
+DEVICE_VARIABLE: Final = "BENCH_DEVICE_S"  # what an accelerator would take of a step [s]
 PARTS: Final = "parts"
 BYTES: Final = "bytes"  # of a rank's state, as the moment's step
 PARTS_REPEATS: Final = 20
@@ -51,12 +52,14 @@ def main(run: Run) -> None:
     notes.note(probe.JOINED)
     run.track(model=model, optimizer=optimizer)
     notes.note(probe.RESTORED, run.step_index)
+    device_s = float(os.environ.get(DEVICE_VARIABLE, "0"))
     cpu_before = time.process_time()
     for batch in run.batches():
         share = rate_share(run.step_index, warmup_steps=WARMUP_STEPS, total_steps=TOTAL_STEPS)
         for group in optimizer.param_groups:
             group["lr"] = PEAK_RATE * share
         loss = trainer.forward_backward(batch.inputs, batch.targets)
+        time.sleep(device_s)
         report = run.step(
             optimizer, loss=loss, tokens=batch.token_count, max_grad_norm=GRAD_NORM_MAX
         )
