@@ -23,6 +23,8 @@ from typing import Any
 
 from everstep.agent import framing
 from everstep.agent.stack_file import STACKS_SIGNAL, stacks_path
+from everstep.core.system import RandomIds
+from everstep.local.server_command import free_ports
 from everstep.memory import layout
 from everstep.memory.control import Control
 from everstep.memory.slot import read_preamble
@@ -373,7 +375,6 @@ def warm_up() -> None:
 
 
 def free_port() -> int:
-    """Return a TCP port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Return a TCP port that nobody listens on, and that the system gives to no connection."""
+    (port,) = free_ports(1, RandomIds())
+    return port
