@@ -143,7 +143,7 @@ async def test_exit_is_repeated_until_it_is_acknowledged(agent, tmp_path):
     pid = agent.fork(tmp_path, DO="wait")
     agent.close()
     os.kill(pid, signal.SIGKILL)
-    await until(lambda: not is_running(pid))
+    await until(lambda: not Path(f"/proc/{pid}").exists())  # reaped: the server knows of it
     second = Agent(tmp_path / "fork.sock")
     end = second.hear("exit")
     assert (end["pid"], end["signal"]) == (pid, signal.SIGKILL)

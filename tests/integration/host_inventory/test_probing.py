@@ -205,6 +205,7 @@ async def test_maintenance_drains_first_and_comes_back_when_told(inventory, bus)
         layout=ONE_HOST,
         reason="drained",
         unsound_hosts=["h1"],
+        unsound_reason="drained",
         at_ms=CLOCK.now_ms(),
     )
     await ask(bus, moved)
