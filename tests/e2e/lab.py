@@ -84,11 +84,6 @@ class Lab:
         """Every host as the inventory sees it."""
         return {host["host_id"]: host for host in self.client.hosts()}
 
-    def down_hosts(self) -> set[str]:
-        """Hosts that were killed and not started again."""
-        stack = launch.require_stack(self.paths)
-        return {host.host_id for host in stack.hosts if host.down}
-
     def heal(self) -> None:
         """End every job, and bring every host back as a spare."""
         fleet.heal(self.paths, self.client, patience_s=PATIENCE_S)
