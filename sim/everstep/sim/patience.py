@@ -2,7 +2,7 @@
 
 A job that waits for hosts that are there, one that stays small although there is room, a host that
 a person wants and that nobody moves off, one that may come back and does not. Looked at once a
-second; what holds without a break for ``PATIENCE_S`` is wrong.
+second; what holds without a break for a while is wrong.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from everstep.sim.invariants import Invariants
 from everstep.sim.world import World
 
 LOOK_S: Final = 1.0
-# A look a second, a request and its answer lost five times at 10 %, each tried again after 5 s.
-PATIENCE_S: Final = 40.0
-# A planned move waits for a graceful stop of a minute of another one before it is begun.
-MOVE_S: Final = 100.0
+# A look a second; a monitor or controller that starts anew, and what it asks of others then.
+PATIENCE_S: Final = 15.0
+# Where messages get lost or come late: five times in a row, each tried again after 5 s.
+BAD_PATIENCE_S: Final = 40.0
 # An examination whose answer is lost is asked for again after two minutes, and that twice.
 PROBING_S: Final = 300.0
 
@@ -39,6 +39,9 @@ class Patience:
         self._invariants = invariants
         self._since_s: dict[str, float] = {}
         self._told: set[str] = set()
+        conditions = world.network.conditions
+        bad = conditions.lost_share > 0 or conditions.late_share > 0
+        self._patience_s = BAD_PATIENCE_S if bad else PATIENCE_S
 
     async def watch(self) -> None:
         """Look once a second, for ever."""
@@ -57,10 +60,10 @@ class Patience:
         """Yield what should be over soon, and within how many seconds."""
         for _, job in sorted(self._invariants.jobs.items()):
             for text in self._of_job(job):
-                yield f"{job.job_id} generation {job.generation} {text}", MOVE_S
+                yield f"{job.job_id} generation {job.generation} {text}", self._patience_s
             if job.phase is Phase.WAITING_FOR_HOSTS and self._could_be_placed(job):
                 text = f"{job.job_id} generation {job.generation} waits for hosts that are there"
-                yield text, PATIENCE_S
+                yield text, self._patience_s
         for host_id, host in sorted(self._invariants.fleet.hosts.items()):
             yield from self._of_host(host_id, host)
 
@@ -91,11 +94,11 @@ class Patience:
 
     def _of_host(self, host_id: str, host: Host) -> Iterator[tuple[str, float]]:
         machine = self._world.hosts[host_id]
-        sound = self._world.sound_s(host_id) > PATIENCE_S and not machine.wrong
+        sound = self._world.sound_s(host_id) > self._patience_s and not machine.wrong
         if not sound or machine.probe_delay_s:
             return
         now_ms = self._world.clock.now_ms()
         if may_return(host, now_ms):
-            yield f"{host_id} may come back and does not", PATIENCE_S
+            yield f"{host_id} may come back and does not", self._patience_s
         if host.state is HostState.PROBING and not host.job_id:
             yield f"{host_id} is sound and still to be probed", PROBING_S

@@ -96,7 +96,7 @@ async def delay_probes(world: World, random: Random) -> None:
 
 
 async def wrong_work(world: World, random: Random) -> None:
-    """A chip begins to compute wrong, once or for good; one at a time."""
+    """A chip begins to compute wrong, once or until it is mended; one at a time."""
     live = sorted(key for key, training in world.trainings.items() if training.stepping)
     if not live or world.flaws.hosts:
         return
@@ -113,6 +113,9 @@ async def wrong_work(world: World, random: Random) -> None:
         half=random.random() < 0.3,
         repeats=random.random() < 0.4,
     )
+    await asyncio.sleep(random.choice((20.0, 60.0)))
+    world.note(host_id, "mended")
+    world.flaws.hosts.clear()
 
 
 KINDS: Final[dict[str, Strike]] = {
