@@ -87,6 +87,25 @@ async def lost_host_comes_back(stage: Stage) -> None:
     await stage.finish(1)
 
 
+async def lost_while_it_is_probed(stage: Stage) -> None:
+    """Found by seed 2061: what the lost agent was asked kept the next one waiting, for minutes."""
+    world = stage.world
+    world.backing.care = Care(
+        hold_ms=HOLD_S * SECOND_MS, burn_in_s=2, check_every_ms=HOLD_S * SECOND_MS
+    )
+    await launch(stage)
+    await stage.step_reached(JOB, 5)
+    lost = min(set(world.hosts) - set(stage.hosts_of(JOB)))
+    world.hosts[lost].probe_delay_s = 1e9  # it will be asked, and not have answered
+    await asyncio.sleep(HOLD_S)
+    world.vanish(lost)
+    world.hosts[lost].probe_delay_s = 0.0
+    await stage.until(lambda: state_of(stage, lost) is HostState.CORDONED, "found", limit_s=30)
+    world.power_on(lost)
+    await stage.until(lambda: state_of(stage, lost) is HostState.SPARE, "a spare again", limit_s=30)
+    await stage.finish(1)
+
+
 async def cut_off_host_comes_back(stage: Stage) -> None:
     """Found by seed 11: only the way to it was away, so its agent is no new one; it is heard."""
     world = stage.world
@@ -185,6 +204,7 @@ async def _tell(stage: Stage, command: hosts_pb2.MaintainHost | hosts_pb2.Uncord
 STORIES: Final[tuple[Story, ...]] = (
     host_flaps,
     lost_host_comes_back,
+    lost_while_it_is_probed,
     cut_off_host_comes_back,
     no_host_passes,
     spare_goes_bad,

@@ -66,7 +66,9 @@ class Caretaker:
         self._woken = asyncio.Event()
         self._tried: dict[str, Tried] = {}
         self._rounds: dict[str, int] = {}
-        self._busy: set[str] = set()
+        # Of each agent, so that a new one need not wait for what its predecessor was asked; and a
+        # hold-out ends whether or not anybody answers.
+        self._busy: set[tuple[str, str, bool]] = set()
 
     def wake(self) -> None:
         """Look soon: something was committed."""
@@ -78,8 +80,8 @@ class Caretaker:
             while True:
                 self._woken.clear()
                 for need in await self._needs():
-                    if need.host_id not in self._busy:
-                        self._busy.add(need.host_id)
+                    if _which(need) not in self._busy:
+                        self._busy.add(_which(need))
                         group.create_task(self._serve(need))
                 await asyncio.sleep(PAUSE_S)
                 with contextlib.suppress(TimeoutError):
@@ -112,8 +114,10 @@ class Caretaker:
         except EverstepError as error:
             why = str(error)
         finally:
-            self._busy.discard(host_id)
+            self._busy.discard(_which(need))
         before = self._tried.get(host_id)
+        if before is not None and before.agent_epoch != need.agent_epoch and before.at_ms > now_ms:
+            return  # a newer agent has been asked meanwhile
         failures = (before.failures + 1 if before else 1) if why else 0
         self._tried[host_id] = Tried(
             at_ms=self._clock.now_ms(), failures=failures, agent_epoch=need.agent_epoch
@@ -178,3 +182,7 @@ class Caretaker:
             self._bus, "controller", command, CommandReply, timeout_s=COMMAND_S_MAX
         )
         return "" if reply.outcome.accepted else f"{reply.outcome.why}: {reply.outcome.detail}"
+
+
+def _which(need: Need) -> tuple[str, str, bool]:
+    return need.host_id, need.agent_epoch, isinstance(need, Return)
