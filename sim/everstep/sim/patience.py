@@ -27,8 +27,8 @@ LOOK_S: Final = 1.0
 PATIENCE_S: Final = 15.0
 # Where messages get lost or come late: five times in a row, each tried again after 5 s.
 BAD_PATIENCE_S: Final = 40.0
-# An examination whose answer is lost is asked for again after two minutes, and that twice.
-PROBING_S: Final = 300.0
+# An examination whose answer is lost is asked for again after two minutes; four times in a row.
+PROBING_S: Final = 600.0
 
 
 class Patience:
