@@ -20,11 +20,11 @@ class Agent:
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(str(path))
         self.listener.listen(8)
-        self.listener.settimeout(10)
+        self.listener.settimeout(60)
 
     def accept(self):
         connection, _ = self.listener.accept()
-        connection.settimeout(10)
+        connection.settimeout(60)
         return connection
 
     def die(self, *connections):
@@ -64,7 +64,7 @@ def test_answer_that_comes_with_the_connection_is_kept(path, channel):
     framing.send(connection, {"kind": "request", "what": "save"})
     framing.send(connection, {"kind": "fresh"})
     channel.connect()
-    assert channel.wait_for(frozenset({"fresh"}), timeout_s=10) == {"kind": "fresh"}
+    assert channel.wait_for(frozenset({"fresh"}), timeout_s=60) == {"kind": "fresh"}
     assert channel.poll() == [{"kind": "request", "what": "save"}]
     agent.die(connection)
 
