@@ -45,6 +45,11 @@ def why(host: Json) -> str:
     return str(host.get("cordon_reason") or host.get("maintenance") or "")
 
 
+def is_out(host: Json) -> bool:
+    """Say whether a host is kept from work, or soon will be, by what a person can end."""
+    return host["state"] == "cordoned" or bool(host.get("awaits") or host.get("maintenance"))
+
+
 def show(context: typer.Context, name: HostName, as_json: JsonFlag = False) -> None:
     """Show why a host is out, how it comes back, its probes.
 
@@ -131,6 +136,11 @@ def back(context: typer.Context, name: HostName) -> None:
 
 def _uncordon(context: typer.Context, name: str, *, now: bool) -> None:
     with session_of(context).client() as client:
+        before = client.host(name)
+        if not is_out(before):
+            state = f"host {name} is {before['state']}, neither cordoned nor in maintenance"
+            OUT.print(f"{state}: there is nothing to bring it back from", markup=False)
+            return
         host = client.uncordon(name, now=now)
     if host.get("awaits"):
         probes = "a burn-in" if host["awaits"] == "burn_in" else "its probes"

@@ -155,9 +155,10 @@ def restart(
 ) -> None:
     """Start a job again from a kept step.
 
-    All ranks end at once. `everstep checkpoints` lists the steps that can be gone back to; what was
-    done after that step is abandoned. The step's stored objects are looked at first: if one is
-    damaged, nothing is begun, and the run goes on.
+    A job that has failed or was stopped begins again, too; of one that runs all ranks end at once.
+    `everstep checkpoints` lists the steps that can be gone back to; what was done after that step
+    is abandoned. The step's stored objects are looked at first: if one is damaged, nothing is
+    begun, and the run goes on.
 
     Example:
       everstep jobs restart demo-4f21ac --from-step 40

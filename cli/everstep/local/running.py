@@ -97,7 +97,8 @@ class RunningStack:
         """Return a service's or server's unit. Raises RefusedError with the names there are."""
         unit = self.units.get(name.replace("-", "_"))
         if unit is None or unit.kind == "agent":
-            names = ", ".join(u.name for u in self.units.values() if u.kind != "agent")
+            known = [u.name for u in self.units.values() if u.kind != "agent"]
+            names = ", ".join(known).replace("_", "-")  # as the help spells them
             raise RefusedError("unknown_service", f"no service {name} here; there are: {names}")
         return unit
 

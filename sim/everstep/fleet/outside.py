@@ -122,7 +122,7 @@ class SimulatedOutside:
                 layout=self._layout,
                 lost_hosts=tuple(lost_hosts),
                 unsound_hosts=job.unsound_hosts,
-                reason="lost" if lost_hosts else "",
+                reason="host_lost" if lost_hosts else "",
                 unsound_reason=unsound_reason(job),
                 incident_id=job.incident_id,
                 at_ms=self._clock.now_ms(),

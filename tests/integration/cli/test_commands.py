@@ -229,9 +229,6 @@ def curve_after(query, last):
         (["jobs", "pause", "j"], "/v1/jobs/j/pause", {}),
         (["jobs", "restart", "j", "--from-step", "4"], "/v1/jobs/j/restart", {"from_step": 4}),
         (["hosts", "cordon", "h3", "--reason", "fan"], "/v1/hosts/h3/cordon", {"reason": "fan"}),
-        (["hosts", "uncordon", "h3"], "/v1/hosts/h3/uncordon", {}),
-        (["hosts", "uncordon", "h3", "--now"], "/v1/hosts/h3/uncordon", {"now": True}),
-        (["hosts", "back", "h3"], "/v1/hosts/h3/uncordon", {}),
     ],
 )
 def test_steering_commands_ask_for_exactly_that(services, command, path, body):
@@ -241,6 +238,35 @@ def test_steering_commands_ask_for_exactly_that(services, command, path, body):
     assert done.returncode == 0, done.stderr
     assert services.asked == [("POST", path, body)]
     assert command[2] in done.stdout
+
+
+OUT = {"host_id": "h3", "state": "cordoned", "job_id": "", "awaits": "", "maintenance": ""}
+
+
+@pytest.mark.parametrize(
+    ("command", "body"),
+    [(["uncordon", "h3"], {}), (["uncordon", "h3", "--now"], {"now": True}), (["back", "h3"], {})],
+)
+@pytest.mark.parametrize(
+    "host", [OUT, {**OUT, "state": "active", "job_id": "j", "maintenance": "maintenance: fan"}]
+)
+def test_host_that_is_out_or_wanted_is_asked_back(services, command, body, host):
+    """By one request."""
+    services.on("GET", "/v1/hosts/h3", host)
+    services.on("POST", "/v1/hosts/h3/uncordon", {**host, "state": "spare", "maintenance": ""})
+    done = everstep("hosts", *command)
+    assert (done.returncode, done.stdout) == (0, "host h3 may be used again\n"), done.stderr
+    assert services.asked[1:] == [("POST", "/v1/hosts/h3/uncordon", body)]
+
+
+@pytest.mark.parametrize("command", ["uncordon", "back"])
+def test_host_that_needs_no_bringing_back_is_said_to_need_none(services, command):
+    """And nothing is asked."""
+    services.on("GET", "/v1/hosts/h3", {**OUT, "state": "active", "job_id": "j"})
+    done = everstep("hosts", command, "h3")
+    said = "host h3 is active, neither cordoned nor in maintenance: there is nothing to bring it "
+    assert (done.returncode, done.stdout) == (0, f"{said}back from\n")
+    assert services.asked == [("GET", "/v1/hosts/h3", None)]
 
 
 def test_commands_without_a_stack_say_how_to_start_one(tmp_path):

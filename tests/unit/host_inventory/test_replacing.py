@@ -113,6 +113,12 @@ def test_spare_elsewhere_avoids_the_pod_that_holds_the_copies():
     assert event.replacements == ("c1",)
 
 
+def test_host_that_a_job_lost_is_called_so_by_one_word():
+    """By whoever says it first: the monitor's incident, or the job that asks for another."""
+    command = place(generation=2, layout=DEMO, lost=["a1"], reason="")
+    assert RUNNING.when(command).decision.events[0] == cordoned("a1")
+
+
 def test_spare_with_too_few_chips_is_passed_over():
     """A seat of two ranks needs two chips."""
     given = after(FLEET_SPEC.given(joined(join("h1"))), place())

@@ -102,7 +102,9 @@ def decide(command: Command, job: Job) -> Decision:
     if isinstance(command, LaunchJob):
         return _launch(command, job)
     if job.phase is Phase.ABSENT:
-        return Rejected("unknown_job", f"there is no job {command.job_id!r}")
+        return Rejected(
+            "unknown_job", f"there is no job {command.job_id!r}; `everstep jobs` lists them"
+        )
     match command:
         case RestartJob() | StopJob() | PauseJob() | ResumeJob() | SaveCheckpoint():
             return _by_a_person(command, job)

@@ -224,7 +224,7 @@ class BusOutside:
             smaller=[to_wire(layout, WireLayout()) for layout in smaller],
             lost_hosts=lost_hosts,
             unsound_hosts=job.unsound_hosts,
-            reason=(job.lost_why or "lost") if lost_hosts else "",
+            reason=(job.lost_why or "host_lost") if lost_hosts else "",
             unsound_reason=policy.unsound_reason(job),
             incident_id=job.incident_id,
             at_ms=self._clock.now_ms(),

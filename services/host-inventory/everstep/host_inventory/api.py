@@ -156,7 +156,7 @@ def routes(keeper: FleetKeeper, store: PostgresStore, clock: Clock) -> APIRouter
             found = await projections.host(connection, host_id)
             told = await repairs.newest(connection, host_id)
         if found is None:
-            raise NotFoundError(f"no host {host_id!r} has ever joined")
+            raise NotFoundError(f"no host {host_id!r} has ever joined; `everstep hosts` lists them")
         return Host.model_validate({**found, "repair": told})
 
     @router.post("/hosts/{host_id}/cordon")

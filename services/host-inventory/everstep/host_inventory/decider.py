@@ -248,7 +248,7 @@ def _best_placement(
 
     A job stays on unsound hosts rather than shrink.
     """
-    lost = _cordons(command, command.lost_hosts, command.reason or "lost", fleet, care)
+    lost = _cordons(command, command.lost_hosts, command.reason or "host_lost", fleet, care)
     fleet = reduce(evolve, lost, fleet)
     unsound = sorted(set(command.unsound_hosts) - set(command.lost_hosts))
     why = command.unsound_reason or "unsound"

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from everstep.core.decision import Accepted, Rejected
 from everstep.core.probes import PAIR, ProbeReport, Verdict
+from everstep.core.time import utc_time
 from everstep.host_inventory.care import (
     Care,
     Fault,
@@ -83,7 +84,9 @@ def freed(
 
 def unknown_host(host_id: str) -> Rejected:
     """Refuse a command to a host that nobody knows."""
-    return Rejected("unknown_host", f"no host {host_id!r} has ever joined")
+    return Rejected(
+        "unknown_host", f"no host {host_id!r} has ever joined; `everstep hosts` lists them"
+    )
 
 
 def _uncordon(command: UncordonHost, host: Host) -> Decision:
@@ -108,10 +111,10 @@ def _returning(host: Host, why: str, at_ms: int) -> HostReturning:
 
 def _maintain(command: MaintainHost, host: Host, care: Care) -> Decision:
     if command.until_ms and command.until_ms <= command.at_ms:
+        until, now = utc_time(command.until_ms), utc_time(command.at_ms)
         return Rejected(
             "bad_until",
-            f"a maintenance of {host.host_id} until {command.until_ms} ms would be over: it is "
-            f"{command.at_ms} ms",
+            f"a maintenance of {host.host_id} until {until} would be over: it is {now}",
         )
     planned = MaintenancePlanned(
         host_id=host.host_id,
