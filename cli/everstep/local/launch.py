@@ -54,6 +54,8 @@ WIPED: Final = (
     "s3",
     "hosts",
     "memory",
+    "chaos",
+    "compare",
 )
 
 Progress = Callable[[dict[str, Any]], None]
