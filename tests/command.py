@@ -83,8 +83,13 @@ def _serve() -> None:
             _become(asked)
             main()  # it exits, or the interpreter does so with its error
             return
-        print(pid, flush=True)  # noqa: T201 - this is the answer
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)  # noqa: T201
+        _tell(pid)
+        _tell(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def _tell(number: int) -> None:
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
 
 
 def _become(asked: dict) -> None:
