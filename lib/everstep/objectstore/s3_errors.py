@@ -27,6 +27,12 @@ _CLOCK: Final = frozenset({"RequestTimeTooSkewed", "RequestExpired", "RequestNot
 _FULL: Final = frozenset(
     {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
 )
+# What a server that knows no reason says; SeaweedFS also when its disk or its volumes are full.
+_NO_REASON: Final = frozenset({"InternalError"})
+_FULL_PERHAPS: Final = (
+    " (if it goes on: a server whose disk is full may say no more; look at its free space and its "
+    "log, free some, or keep fewer checkpoints: checkpoint.keep_last)"
+)
 # 4xx by number, and yet what goes through when it is asked again.
 _PASSING: Final = frozenset(
     {"RequestTimeout", "IncompleteBody", "BadDigest", "OperationAborted", "SlowDown"}
@@ -87,7 +93,7 @@ def explain(what: str, bucket: str, answer: Answer, now_ms: int) -> EverstepErro
         )
     if 400 <= answer.status < 500:
         return StoreRefuses(f"{where}: the object store refuses the request ({said})")
-    return Unavailable(f"{where}: {said}")
+    return Unavailable(f"{where}: {said}{_FULL_PERHAPS if answer.code in _NO_REASON else ''}")
 
 
 def _clock_off_ms(date: str, now_ms: int) -> int | None:

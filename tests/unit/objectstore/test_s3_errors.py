@@ -99,3 +99,9 @@ def test_clock_that_is_about_right_is_not_blamed() -> None:
 def test_skewed_clock_without_a_date_is_still_named() -> None:
     """A server behind a proxy may tell none."""
     assert "differ by too much" in str(error_of(403, "RequestTimeTooSkewed"))
+
+
+def test_server_that_knows_no_reason_may_be_full() -> None:
+    """It is asked again, and when that does not help, somebody has to look at its disk."""
+    assert "a server whose disk is full may say no more" in str(error_of(500, "InternalError"))
+    assert "disk is full" not in str(error_of(503, "SlowDown"))
