@@ -19,42 +19,32 @@ of ``rank``. The same file and seed give the same plan for a job of as many rank
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-import msgspec
-
+from everstep.chaos.document import CAMPAIGN, COMMON, DRAWN, OPTIONS, RANDOM, read_fields
 from everstep.chaos.kinds import KINDS, SERVERS, SERVICES, By, Kind, Whom
 from everstep.core.errors import InvalidInput
 from everstep.faults.chance import seeded
 from everstep.faults.kinds import Fault
 
 VERSION: Final = 1
-RANDOM: Final = "random"
+WINDOW: Final = (5, 30)  # past the first steps, which compile, and before a short job's end
+# What a fault says of whom it meets, and who that is in words.
+MEETS: Final[Mapping[Whom, tuple[str, ...]]] = {
+    Whom.RANK: ("rank",), Whom.HOST: ("host", "rank"), Whom.SERVICE: ("service",), Whom.JOB: (),
+}  # fmt: skip
+MET: Final[Mapping[Whom, str]] = {
+    Whom.RANK: "a rank, on whatever host", Whom.HOST: "a host", Whom.SERVICE: "a service",
+    Whom.JOB: "all ranks of the job",
+}  # fmt: skip
 FAULTS_MAX: Final = 10_000  # a campaign of a day with a fault every ten seconds
-_COMMON: Final = {"kind", "rank", "host", "service", "at_step", "after_s", "for_s"}
 
 
-class _Draw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Faults that are drawn: how many, of which kinds."""
-
-    count: int
-    kinds: tuple[str, ...]
-
-
-class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file as it is written."""
-
-    version: int
-    name: str = "campaign"
-    seed: int = 0
-    window: tuple[int, int] = (5, 30)
-    faults: tuple[dict[str, Any], ...] = ()
-    random: _Draw | None = None
-
-
-class _When(msgspec.Struct, frozen=True, kw_only=True):
-    """The common part of a fault."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _When:
+    """The common part of a fault; its fields have been checked."""
 
     kind: str
     rank: int | Literal["random"] | None = None
@@ -71,7 +61,7 @@ class Planned:
 
     ``at_step`` or ``after_s`` (of the first step) is -1. ``rank`` is -1 where none is meant, then
     the host is ``host`` or, where that is "", the one of number ``seat`` modulo the hosts of the
-    placement.
+    placement; ``job_hosts`` is how many those are, as far as is known (else 0).
     """
 
     number: int
@@ -82,6 +72,7 @@ class Planned:
     rank: int = -1
     host: str = ""
     seat: int = 0
+    job_hosts: int = 0
     service: str = ""
     options: dict[str, Any]
 
@@ -111,7 +102,13 @@ class Planned:
             case Whom.HOST if self.rank >= 0:
                 return f"the host of rank {self.rank}"
             case Whom.HOST:
-                return f"host {self.host}" if self.host else f"the job's host number {self.seat}"
+                return f"host {self.host}" if self.host else self._drawn_host()
+
+    def _drawn_host(self) -> str:
+        if not self.job_hosts:
+            return "one of the job's hosts (the seed says which, by how many there are)"
+        number = self.seat % self.job_hosts + 1
+        return f"host {number} of the job's {self.job_hosts}, in the order of their names"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +118,11 @@ class Campaign:
     name: str
     seed: int
     faults: tuple[Planned, ...]
+
+    def on_hosts(self, count: int) -> Campaign:
+        """Return it for a job of so many hosts; 0: nobody knows."""
+        faults = tuple(replace(one, job_hosts=count) for one in self.faults)
+        return replace(self, faults=faults)
 
 
 def parse_campaign(document: Any, *, world_size: int) -> Campaign:
@@ -133,35 +135,33 @@ def parse_campaign(document: Any, *, world_size: int) -> Campaign:
     Raises:
         InvalidInput: it is none; the message says which fault and what would do.
     """
-    if not isinstance(document, dict):
-        raise InvalidInput("a campaign is a mapping with version, seed and faults")
-    file = _converted(document, _File, "campaign")
-    if file.version != VERSION:
-        raise InvalidInput(f"campaign version {file.version} is not known: this is {VERSION}")
-    first, last = file.window
-    if not 0 <= first <= last:
-        raise InvalidInput(f"window [{first}, {last}] is no range of steps")
-    chance = seeded(f"{file.seed} {file.name}")
-    entries = [*file.faults, *_drawn(file.random, chance)]
+    file = read_fields(document, CAMPAIGN, "", required=("version",))
+    if file["version"] != VERSION:
+        raise InvalidInput(f"version: expected {VERSION}, got {file['version']}")
+    name, seed, window = file.get("name", "campaign"), file.get("seed", 0), file.get("window")
+    chance = seeded(f"{seed} {name}")
+    entries = [*file.get("faults", ()), *_drawn(file.get("random"), chance)]
     if not entries:
         raise InvalidInput("the campaign has no faults: give `faults`, or `random`")
     if len(entries) > FAULTS_MAX:
         raise InvalidInput(f"{len(entries)} faults are more than {FAULTS_MAX}")
+    first, last = WINDOW if window is None else window
     planned = tuple(
-        _planned(number, entry, file.window, world_size, chance)
+        _planned(number, entry, (first, last), world_size, chance)
         for number, entry in enumerate(entries)
     )
-    return Campaign(name=file.name, seed=file.seed, faults=planned)
+    return Campaign(name=name, seed=seed, faults=planned)
 
 
-def _drawn(draw: _Draw | None, chance: random.Random) -> list[dict[str, Any]]:
-    if draw is None:
+def _drawn(given: Any, chance: random.Random) -> list[dict[str, Any]]:
+    if given is None:
         return []
-    if draw.count < 1 or not draw.kinds:
-        raise InvalidInput("random: give a count of at least 1, and the kinds to choose from")
+    draw = read_fields(given, DRAWN, "random", required=("count", "kinds"))
+    if draw["count"] > FAULTS_MAX:
+        raise InvalidInput(f"random.count: {draw['count']} faults are more than {FAULTS_MAX}")
     found = []
-    for _ in range(draw.count):
-        name = chance.choice(draw.kinds)
+    for _ in range(draw["count"]):
+        name = chance.choice(draw["kinds"])
         entry = {"kind": name, "at_step": RANDOM}
         kind = KINDS.get(name)
         if kind is not None and kind.whom is Whom.SERVICE:
@@ -174,20 +174,21 @@ def _drawn(draw: _Draw | None, chance: random.Random) -> list[dict[str, Any]]:
 
 def _planned(
     number: int,
-    entry: dict[str, Any],
+    entry: Any,
     window: tuple[int, int],
     world_size: int,
     chance: random.Random,
 ) -> Planned:
     where = f"faults[{number}]"
-    common = {name: value for name, value in entry.items() if name in _COMMON}
-    when = _converted(common, _When, where)
-    kind = KINDS.get(when.kind)
-    if kind is None:
-        known = ", ".join(KINDS)
-        raise InvalidInput(f"{where}: there is no kind {when.kind!r}; there are {known}")
-    where = f"{where} ({kind.name})"
-    options = _options(kind, {n: v for n, v in entry.items() if n not in _COMMON}, where)
+    kind = _kind(entry, where)
+    fields = {**COMMON, **{name: OPTIONS[name] for name in kind.options}}
+    named = f"{where} ({kind.name})"
+    given = read_fields(entry, fields, named)
+    when = _When(**{name: value for name, value in given.items() if name in COMMON})
+    options = {
+        name: type(default)(given.get(name, default)) for name, default in kind.options.items()
+    }
+    where = named
     # All are drawn for every fault, so that one that is written out changes no other.
     steps, ranks, seats = (
         chance.randint(*window), chance.randrange(world_size), chance.randrange(1 << 16)
@@ -199,8 +200,6 @@ def _planned(
         raise InvalidInput(f"{where}: ranks know steps, not times: say at_step")
     if when.for_s is not None and not kind.lasts_s:
         raise InvalidInput(f"{where}: it is a moment and takes no for_s")
-    if min(at_step or 0, when.after_s or 0, when.for_s or 0) < 0:
-        raise InvalidInput(f"{where}: moments and lengths are not negative")
     rank = ranks if when.rank == RANDOM else when.rank
     _check_whom(kind, when, rank, world_size, where)
     return Planned(
@@ -217,6 +216,17 @@ def _planned(
     )
 
 
+def _kind(entry: Any, where: str) -> Kind:
+    """Return a fault's kind; what else it may say depends on it."""
+    told = entry.get("kind") if isinstance(entry, Mapping) else None
+    if not isinstance(told, str):
+        read_fields(entry, COMMON, where, required=("kind",))
+    kind = KINDS.get(str(told))
+    if kind is None:
+        raise InvalidInput(f"{where}: there is no kind {told!r}; there are {', '.join(KINDS)}")
+    return kind
+
+
 def _check_whom(kind: Kind, when: _When, rank: Any, world_size: int, where: str) -> None:
     match kind.whom:
         case Whom.RANK if rank is None:
@@ -228,27 +238,8 @@ def _check_whom(kind: Kind, when: _When, rank: Any, world_size: int, where: str)
             raise InvalidInput(f"{where}: service {when.service!r} is none of {known}")
         case _:
             pass
+    told = {"rank": rank is not None, "host": bool(when.host), "service": bool(when.service)}
+    for name in (name for name, given in told.items() if given and name not in MEETS[kind.whom]):
+        raise InvalidInput(f"{where}: {name} has no meaning here: it meets {MET[kind.whom]}")
     if rank is not None and not 0 <= rank < world_size:
         raise InvalidInput(f"{where}: rank {rank} is none of the job's {world_size} ranks")
-
-
-def _options(kind: Kind, given: dict[str, Any], where: str) -> dict[str, Any]:
-    unknown = sorted(given.keys() - kind.options.keys())
-    if unknown:
-        known = ", ".join(sorted(kind.options)) or "no options"
-        raise InvalidInput(f"{where}: does not take {', '.join(unknown)}; it takes {known}")
-    found = dict(kind.options)
-    for name, value in given.items():
-        wanted = type(kind.options[name])
-        fits = isinstance(value, wanted) or (wanted is float and isinstance(value, int))
-        if not fits or (isinstance(value, bool) and wanted is not bool):
-            raise InvalidInput(f"{where}: {name} is {value!r}, expected {wanted.__name__}")
-        found[name] = wanted(value)
-    return found
-
-
-def _converted(value: Any, kind: Any, where: str) -> Any:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"{where}: {error}") from None
