@@ -41,7 +41,7 @@ def test_stage_since_when_and_for_how_long_are_told():
     assert line.endswith(", 10.0 s)")
 
 
-def test_job_that_waits_says_what_for_and_what_the_newest_try_came_to(services):  # noqa: F811
+def test_job_that_waits_says_what_for_and_why_still(services):  # noqa: F811 - a fixture
     """The job's own lines."""
     services.on("GET", "/v1/jobs/j", JOB)
     services.on("GET", "/v1/jobs/j/metrics", {"points": []})
