@@ -8,8 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.unit.cli.test_checkpoint_files import stored  # noqa: F401 - a fixture
-from tests.unit.cli.test_checkpoint_judging import CHECKPOINT, run
-from tests.unit.cli.test_checkpoint_judging import services  # noqa: F401 - a fixture
+from tests.unit.cli.test_checkpoint_judging import (
+    CHECKPOINT,
+    run,
+    services,  # noqa: F401 - a fixture
+)
 
 from everstep.cli import checkpoint_store
 from everstep.cli.checkpoint_files import Checked
