@@ -150,6 +150,19 @@ def test_doubt_is_not_cleared_without_a_partner():
     doubted.when(record(alone)).then()
 
 
+@pytest.mark.parametrize("out", [CordonHost, LeaveHost])
+def test_doubt_falls_with_the_partner_that_is_out_by_now(out):
+    """Else the last host of a small fleet would wait for ever for somebody to be tried with."""
+    fleet = FLEET_SPEC.given(joined(join("h1", probes=True)), joined(join("h2")))
+    doubted = after(fleet, record(report(PAIR, where="h2")))
+    alone = replace(report(number=2), probes=report().probes[:1])
+    doubted.when(record(alone)).then()
+    gone = {"host_id": "h2", "at_ms": 15}
+    why = {"reason": "host_lost", "incident_id": "i1"} if out is CordonHost else {}
+    cleared = after(doubted, out(**gone, **why), record(alone))
+    assert (state(cleared), fleet_of(cleared).hosts["h1"].doubts) == (HostState.SPARE, ())
+
+
 @pytest.mark.parametrize(
     ("relapses", "minutes"), [(1, 10), (2, 20), (3, 40), (8, 1_280), (9, 1_440), (32, 1_440)]
 )

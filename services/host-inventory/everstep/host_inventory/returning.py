@@ -58,7 +58,7 @@ def decide(command: Command, fleet: Fleet, care: Care) -> Decision:
             why = f"held out for {host.cordon.held_ms // 1000} s after: {host.cordon.reason}"
             return Accepted((_returning(host, why, command.at_ms),))
         case RecordProbes():
-            return _probed(command, host, care)
+            return _probed(command, host, _standing(host.doubts, fleet), care)
         case _:
             assert_never(command)
 
@@ -145,7 +145,15 @@ def _maintain(command: MaintainHost, host: Host, care: Care) -> Decision:
     return Accepted((begun,))
 
 
-def _probed(command: RecordProbes, host: Host, care: Care) -> Decision:
+def _standing(doubts: tuple[str, ...], fleet: Fleet) -> tuple[str, ...]:
+    """Return the doubts that stand: a partner that is out by now explains why its link failed."""
+    known = ((one, fleet.hosts.get(one)) for one in doubts)
+    return tuple(
+        one for one, host in known if host is None or (host.present and host.cordon is None)
+    )
+
+
+def _probed(command: RecordProbes, host: Host, doubts: tuple[str, ...], care: Care) -> Decision:
     """Let a host that passed work, and one that failed not.
 
     What an earlier agent said counts no more: the machine may be another one.
@@ -156,7 +164,7 @@ def _probed(command: RecordProbes, host: Host, care: Care) -> Decision:
     if known or out or not host.present or command.agent_epoch != host.agent_epoch:
         return NOTHING
     found = HostProbed(host_id=host.host_id, passed=False, report=report, at_ms=at_ms)
-    wrong = verdict_of(report, host.doubts)
+    wrong = verdict_of(report, doubts)
     if wrong:
         cordon = cordoned(
             host,
@@ -169,14 +177,15 @@ def _probed(command: RecordProbes, host: Host, care: Care) -> Decision:
         return Accepted((found, cordon))
     if report.failed(pair=True):
         return Accepted((found,))
-    return _passed(host, report, at_ms)
+    return _passed(host, report, doubts, at_ms)
 
 
-def _passed(host: Host, report: ProbeReport, at_ms: int) -> Decision:
+def _passed(host: Host, report: ProbeReport, doubts: tuple[str, ...], at_ms: int) -> Decision:
     passed = HostProbed(host_id=host.host_id, passed=True, report=report, at_ms=at_ms)
+    certain = not doubts or _tried_a_partner(report)
     if host.awaits is None:
-        return Accepted((passed,)) if host.doubts and _tried_a_partner(report) else NOTHING
-    if not enough(report, host.awaits) or (host.doubts and not _tried_a_partner(report)):
+        return Accepted((passed,)) if host.doubts and certain else NOTHING
+    if not enough(report, host.awaits) or not certain:
         return NOTHING
     if host.cordon is None:
         return Accepted((passed,))
