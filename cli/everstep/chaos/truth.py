@@ -1,8 +1,14 @@
 """Holds what was done against what the control plane said of it. Pure.
 
 An incident belongs to the newest fault before it that it answers rightly; else to the newest fault
-before it that has none yet; else it is an echo of the newest fault before it. What comes before any
-fault is a false alarm. A fault that must come to nothing is answered rightly by no incident.
+before it that has none yet; else it is an echo of the newest fault before it that can
+have led to it. A fault that must come to nothing is answered rightly by no incident.
+
+What none of them can have led to is a false alarm, which makes the run wrong, but no fault's answer:
+what comes before any fault, and what accuses hosts to which nothing was done, when it is either a
+finding of the kind that no recovery brings about (a straggler is measured over many sound steps) or
+comes after everything that was done has been put right. Faults of services and of all ranks meet
+every host, so nothing is told apart from them.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from everstep.chaos.kinds import Blamed, Right
 
 # The monitor's clock and the supervisor's are one, but a fault is noted just before or behind it.
 EARLY_MS_MAX: Final = 200
+_MEASURED: Final = frozenset({"straggler"})
 _EVICTING: Final = frozenset({"REPLACE", "REPLACE_IF_SPARE", "DRAIN"})
 
 
@@ -82,18 +89,49 @@ def match(
         free = [one for one in before if one.number not in answers]
         fitting = [one for one in free if not _wrong_with(one, incident)]
         expecting = [one for one in free if one.right.incidents]
-        if not before:
+        if not before or _stands_alone(incident, before, free, answers):
             false_alarms.append(incident)
         elif fitting or expecting:
             answers[(fitting or expecting)[-1].number] = incident
         else:
-            echoes[before[-1].number].append(incident)
+            echoes[_source(incident, before).number].append(incident)
     return Matching(
         faults=tuple(
             _judged(one, answers.get(one.number), echoes[one.number], refused) for one in ordered
         ),
         false_alarms=tuple(false_alarms),
     )
+
+
+def _stands_alone(
+    incident: Mapping[str, Any],
+    before: Sequence[Done],
+    free: Sequence[Done],
+    answers: Mapping[int, Mapping[str, Any]],
+) -> bool:
+    """Whether an incident plainly comes of nothing that was done before it."""
+    if not incident["hosts"] or any(_may_concern(one, incident) for one in before):
+        return False
+    if any(incident["kind"] in one.right.incidents for one in free):
+        return False  # what was to be found is found, of the wrong host
+    return incident["kind"] in _MEASURED or all(
+        _put_right(answers.get(one.number), incident["detected_at_ms"]) for one in before
+    )
+
+
+def _may_concern(done: Done, incident: Mapping[str, Any]) -> bool:
+    return not done.hosts or not set(done.hosts).isdisjoint(incident["hosts"])
+
+
+def _put_right(answer: Mapping[str, Any] | None, by_ms: int) -> bool:
+    recovered_ms = answer.get("recovered_at_ms") if answer is not None else None
+    return recovered_ms is not None and recovered_ms < by_ms
+
+
+def _source(incident: Mapping[str, Any], before: Sequence[Done]) -> Done:
+    """Return the newest fault that an echo can come of."""
+    concerned = [one for one in before if _may_concern(one, incident)]
+    return (concerned or before)[-1]
 
 
 def _judged(

@@ -173,3 +173,54 @@ def test_damaged_object_must_have_been_refused_itself():
     refused = {"rank": 3, "kind": "object_store", "uri": "a/b"}
     assert match([damage], [lost], [refused]).faults[0].right
     assert not match([damage], [lost], [{**refused, "uri": "a/c"}]).faults[0].right
+
+
+STRAGGLER = incident("straggler", at_ms=AT + 50, ranks=[6], hosts=["h4"], action="DRAIN")
+
+
+def test_straggler_among_hosts_that_nothing_was_done_to_is_a_false_alarm():
+    """Before the fault is answered or behind that: the fault is right, the run is not."""
+    later = {**STRAGGLER, "detected_at_ms": AT + 30_000}
+    matching = match([KILL], [STRAGGLER, KILLED, later])
+    (found,) = matching.faults
+    assert (found.incident, found.right, found.echoes) == (KILLED, True, ())
+    assert matching.false_alarms == (STRAGGLER, later)
+
+
+def test_straggler_on_the_host_that_was_met_is_an_echo():
+    """Whoever reads decides; the same where a fault meets all hosts."""
+    same = {**STRAGGLER, "hosts": ["h2"], "detected_at_ms": AT + 30_000}
+    matching = match([KILL], [KILLED, same])
+    assert (matching.faults[0].echoes, matching.false_alarms) == ((same,), ())
+    frozen = done("freeze_service")
+    (found,) = match([frozen], [STRAGGLER]).faults
+    assert (found.why, found.echoes) == (
+        "nothing should happen, but straggler was found", (STRAGGLER,),
+    )  # fmt: skip
+
+
+def test_straggler_of_the_wrong_host_is_the_wrong_answer_to_a_slow_one():
+    """That was to be found, and this is what was found."""
+    slow = done("slow", rank=3, hosts=("h2",))
+    matching = match([slow], [STRAGGLER])
+    assert matching.false_alarms == ()
+    assert matching.faults[0].why.startswith("ranks [6] are named instead of 3")
+
+
+def test_host_that_is_accused_when_all_was_put_right_is_a_false_alarm():
+    """Within the recovery it is an echo, which the fault answers for."""
+    healed = {**KILLED, "recovered_at_ms": AT + 4_000}
+    other = incident("host_lost", at_ms=AT + 5_000, hosts=["h4"], action="REPLACE")
+    matching = match([KILL], [healed, other])
+    assert (matching.faults[0].right, matching.false_alarms) == (True, (other,))
+    during = {**other, "detected_at_ms": AT + 3_000}
+    matching = match([KILL], [healed, during])
+    assert "hosts ['h4'] were taken out too" in matching.faults[0].why
+    assert matching.false_alarms == ()
+
+
+def test_echo_belongs_to_the_fault_of_its_host():
+    """Not to another one that struck since."""
+    again = incident("rank_killed", at_ms=AT + 12_000, ranks=[3], hosts=["h2"])
+    found = match([KILL, LOSE], [KILLED, LOST, again]).faults
+    assert [one.echoes for one in found] == [(again,), ()]
