@@ -57,8 +57,10 @@ class _Warm:
         pid = self._answer()
         try:
             return self._answer()
-        except BaseException:  # the test's time is up
+        except BaseException:  # the test's time is up: the next command is not to read this answer
             os.kill(pid, signal.SIGKILL)
+            self._process.kill()
+            _warm.cache_clear()
             raise
 
     def _answer(self) -> int:
@@ -94,9 +96,10 @@ def _tell(number: int) -> None:
 
 def _become(asked: dict) -> None:
     """Be the process that was asked for."""
-    for descriptor, path in zip((1, 2), asked["streams"], strict=True):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), descriptor)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for stream, path in enumerate((os.devnull, *asked["streams"])):
+        opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.dup2(opened, stream)
+        os.close(opened)
     os.environ.clear()
     os.environ.update(asked["environment"])
     os.chdir(asked["cwd"])

@@ -16,7 +16,7 @@ from tests.command import everstep
 from everstep.local import launch, processes
 from everstep.local.state import StatePaths, load_stack
 
-pytestmark = [pytest.mark.stack, pytest.mark.torch]
+pytestmark = [pytest.mark.stack, pytest.mark.torch, pytest.mark.timeout(600)]
 
 SPEC = """
 name: tiny
@@ -69,7 +69,7 @@ def shell():
             launch.down(paths, wipe=True)
 
 
-def test_one_machine_stack_trains_and_tells_about_it(shell):
+def test_one_machine_stack_trains_and_tells_about_it(shell, monkeypatch):
     """From `up` to `down`: a job runs, and every listing knows of it."""
     shell("data", "prepare", str(Path(launch.__file__).parent), "--out", "corpus")
     up = shell.json("up", "--hosts", "1", "--spares", "1", "--chips", "2", "--pods", "1")
@@ -100,8 +100,18 @@ def test_one_machine_stack_trains_and_tells_about_it(shell):
     stack = load_stack(shell.paths)
     shell("down")
     assert processes.marked(stack.stack_id) == []
+    monkeypatch.setenv("EVERSTEP_HOLD_OUT_S", "77")
     assert shell.json("up", "--hosts", "1", "--spares", "1", "--pods", "1")["was_up"] is False
     assert [job["job_id"] for job in shell.json("jobs")] == ["tiny"]
+    assert environment_of(shell, "host_inventory")["EVERSTEP_HOLD_OUT_S"] == "77"
+    assert "EVERSTEP_HOLD_OUT_S" not in environment_of(shell, "controller")
+
+
+def environment_of(shell, name: str) -> dict[str, str]:
+    """What a unit was started with."""
+    (pid,) = [unit["pid"] for unit in shell.json("status")["units"] if unit["name"] == name]
+    told = Path(f"/proc/{pid}/environ").read_text().strip("\0").split("\0")
+    return dict(one.split("=", 1) for one in told)
 
 
 def test_demo_works_after_an_earlier_one_was_killed(shell):
