@@ -4,7 +4,7 @@ An incident belongs to the newest fault before it that it answers rightly; else 
 before it that has none yet; else it is an echo of the newest fault before it that can
 have led to it. A fault that must come to nothing is answered rightly by no incident.
 
-What none of them can have led to is a false alarm, which makes the run wrong, but no fault's answer:
+What none of them can have led to is a false alarm, which makes the run wrong, but no answer:
 what comes before any fault, and what accuses hosts to which nothing was done, when it is either a
 finding of the kind that no recovery brings about (a straggler is measured over many sound steps) or
 comes after everything that was done has been put right. Faults of services and of all ranks meet

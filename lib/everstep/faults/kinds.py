@@ -26,6 +26,7 @@ VARIABLE: Final = "EVERSTEP_FAULTS"
 # A directory that all hosts share: where it is noted what has struck. Without it that is noted in
 # the host's memory, and a rank that is moved to another host meets its faults anew.
 MARKS_VARIABLE: Final = "EVERSTEP_FAULT_MARKS"
+WRONG: Final = "wrong"  # in such a note: why a fault cannot happen, so that the rank goes on
 EVERY_RANK: Final = -1
 CHOSEN: Final = -1  # of an element or bit: a choice that follows from the fault itself
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from everstep.core.errors import InvalidInput
 from everstep.faults.kinds import Part, at
-from everstep.train.flips import Flips, flip_bit
+from everstep.train.flips import Flips, flip_bit, refuse
 from everstep.train.state import TrackedState
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8]
@@ -22,7 +22,7 @@ STEP = 2
 class Small:
     """Two layers, an optimizer, and a rank that does these flips."""
 
-    def __init__(self, *flips, snapshots: Path | None = None):
+    def __init__(self, *flips, snapshots: Path | None = None, set_aside=refuse):
         torch.manual_seed(3)
         self.model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1)
@@ -30,7 +30,7 @@ class Small:
             torch.device("cpu"), {"model": self.model, "optimizer": self.optimizer}
         )
         self.done = []
-        self.flips = Flips(flips, self._strikes, snapshots)
+        self.flips = Flips(flips, self._strikes, snapshots, set_aside=set_aside)
         self.flips.watch(self.state, 0)
 
     def _strikes(self, flip, details):
@@ -141,3 +141,26 @@ def test_name_that_is_not_there_is_refused_with_those_that_are():
     """Before the first step."""
     with pytest.raises(InvalidInput, match=r"no parameter 'none' .*model\.0\.bias, model\.0\.w"):
         Small(at(rank=1, step=0).flip(Part.PARAMETER, tensor="none"))
+
+
+@pytest.mark.parametrize(
+    ("part", "where", "why"),
+    [
+        (Part.PARAMETER, {"tensor": "none"}, "no parameter 'none'"),
+        (Part.PARAMETER, {"tensor": "0.weight", "bit": 40}, "no bit 40"),
+        (Part.MOMENT, {"tensor": "none"}, "no moment 'none'"),
+        (Part.REDUCED_GRADIENT, {"tensor": "0.weight", "element": 999}, "of element 999"),
+        (Part.GRADIENT, {"tensor": "0.weight", "bit": 40}, "no bit 40"),
+        (Part.ACTIVATION, {"tensor": "none"}, "no activation 'none'"),
+        (Part.ACTIVATION, {"tensor": "0", "bit": 40}, "no bit 40"),
+    ],
+)
+def test_flip_that_cannot_be_is_set_aside_and_the_run_is_as_without_it(part, where, why):
+    """Whoever is told says what was wrong; nothing is noted as done."""
+    told = []
+    impossible = at(rank=0, step=STEP).flip(part, **where)
+    small = Small(impossible, set_aside=lambda flip, error: told.append((flip, str(error))))
+    right, run = Small().run(), small.run()
+    assert [differing(a, b) for a, b in zip(right, run, strict=True)] == [set()] * len(right)
+    assert ([flip for flip, _ in told], small.done) == ([impossible], [])
+    assert why in told[0][1]

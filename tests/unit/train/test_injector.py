@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.clocks import ManualClock
 
+from everstep.core.errors import InvalidInput
 from everstep.core.spec import LayoutSpec
 from everstep.train.batches import Batch
 from everstep.train.faults import (
@@ -201,3 +202,19 @@ def test_fault_of_every_rank_meets_every_rank():
     assert all(injector(env, rank) is not None for rank in range(4))
     env = as_environment(at(rank=2, step=STEP).loss_spike())
     assert [injector(env, rank) is not None for rank in range(4)] == [False, False, True, False]
+
+
+def test_fault_that_cannot_happen_is_noted_for_the_campaign(tmp_path):
+    """Not as what has struck; without a campaign the error says what is wrong."""
+    flip = at(rank=3, step=STEP).flip(Part.PARAMETER, tensor="none")
+    error = InvalidInput("no parameter 'none'")
+    marks = replace(marks_in(tmp_path), campaign=True)
+    marks.set_aside(flip, error)
+    (path,) = tmp_path.glob("*.json")
+    noted = json.loads(path.read_text())
+    assert (noted["wrong"], noted["rank"], noted["host"]) == ("no parameter 'none'", 3, "h2")
+    assert marks.said(flip) is None
+    with pytest.raises(
+        InvalidInput, match=r"EVERSTEP_FAULTS are wrong, not the code: no p"
+    ):
+        marks_in(tmp_path).set_aside(flip, error)

@@ -26,12 +26,14 @@ import msgspec
 import torch
 from torch import Tensor
 
+from everstep.core.errors import InvalidInput
 from everstep.core.spec import LayoutSpec
 from everstep.core.system import Clock, SystemClock
 from everstep.faults.kinds import (
     EVERY_RANK,
     MARKS_VARIABLE,
     VARIABLE,
+    WRONG,
     BlockLoader,
     Fault,
     Flip,
@@ -82,6 +84,8 @@ class Marks:
         rank: whose.
         where: what else every file says.
         clock: real time.
+        campaign: whether somebody reads the files, and says of a fault that cannot happen that the
+            campaign is wrong: the rank goes on without it.
     """
 
     directory: Path | None
@@ -89,6 +93,7 @@ class Marks:
     where: Mapping[str, Any]
     clock: Clock
     seen: set[str]
+    campaign: bool = False
 
     def said(self, fault: Fault) -> dict[str, Any] | None:
         """Return what was noted when a fault struck; None: it has not."""
@@ -113,19 +118,35 @@ class Marks:
             return True
         self.seen.add(name)
         if path is not None and not struck:
-            said = {
-                "fault": msgspec.to_builtins(fault),
-                "rank": self.rank,
-                "at_ms": self.clock.now_ms(),
-                **self.where,
-                **details,
-            }
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = path.with_name(f".{name}")
-            fresh.write_bytes(msgspec.json.encode(said))
-            fresh.replace(path)  # whole or not at all
+            self._write(path, fault, details)
         sys.stderr.write(f"fault injected: {fault} {dict(details)}\n")
         return True
+
+    def set_aside(self, fault: Fault, error: InvalidInput) -> None:
+        """Note that a fault cannot happen.
+
+        Raises:
+            InvalidInput: nobody would read it; it says that the faults are wrong, not user code.
+        """
+        if self.directory is None or not self.campaign:
+            raise InvalidInput(f"the faults in {VARIABLE} are wrong, not the code: {error}")
+        self._write(
+            self.directory / f"{WRONG}-{mark_name(fault, self.rank)}", fault, {WRONG: str(error)}
+        )
+        sys.stderr.write(f"fault set aside, the campaign is wrong: {fault}: {error}\n")
+
+    def _write(self, path: Path, fault: Fault, details: Mapping[str, Any]) -> None:
+        said = {
+            "fault": msgspec.to_builtins(fault),
+            "rank": self.rank,
+            "at_ms": self.clock.now_ms(),
+            **self.where,
+            **details,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}")
+        fresh.write_bytes(msgspec.json.encode(said))
+        fresh.replace(path)  # whole or not at all
 
 
 def mark_name(fault: Fault, rank: int) -> str:
@@ -150,7 +171,7 @@ class Injector:
         self._faults = tuple(faults)
         self._marks = marks
         flips = [one for one in faults if isinstance(one, Flip)]
-        self._flips = Flips(flips, marks.strikes, snapshots)
+        self._flips = Flips(flips, marks.strikes, snapshots, set_aside=marks.set_aside)
         self._state: TrackedState | None = None
         self._position = 0
 
@@ -163,7 +184,7 @@ class Injector:
         """Take the tracked state as it is after a restore.
 
         Raises:
-            InvalidInput: a flip names what this rank has not.
+            InvalidInput: a flip names what this rank has not, and no campaign is told of it.
         """
         self._state = state
         self._flips.watch(state, step)
@@ -240,6 +261,7 @@ def injector(
         where={"host": host, "generation": int(env.get("EVERSTEP_GENERATION", "0"))},
         clock=SystemClock(),
         seen=set(),
+        campaign=bool(told),
     )
     mine = [each for one in told_of for each in _here(one, marks)]
     return Injector(mine, marks, snapshots=rank_dir(Path(memory), job_id, rank) if memory else None)

@@ -12,7 +12,8 @@ Which tensor, element and bit is said by the fault or follows from it, never fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -31,6 +32,7 @@ from everstep.train.state import TrackedState
 
 T = TypeVar("T")
 Told = Callable[[Flip, Mapping[str, Any]], bool]
+SetAside = Callable[[Flip, InvalidInput], None]
 
 _UNSIGNED: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _BITS_OF_A_BYTE: Final = 8
@@ -43,12 +45,8 @@ def flip_bit(tensor: Tensor, *, element: int, bit: int) -> tuple[float, float]:
         InvalidInput: it has no such element or bit.
     """
     local = local_part(tensor).detach()
+    _require_bit(local, element, bit)
     bits = local.element_size() * _BITS_OF_A_BYTE
-    if not (0 <= element < local.numel() and 0 <= bit < bits):
-        raise InvalidInput(
-            f"there is no bit {bit} of element {element} to flip: the rank's part has "
-            f"{local.numel()} elements of {bits} bits"
-        )
     place = tuple(int(one) for one in torch.unravel_index(torch.tensor(element), local.shape))
     one = local[place].reshape(1)
     before = float(one.item())
@@ -60,6 +58,20 @@ def flip_bit(tensor: Tensor, *, element: int, bit: int) -> tuple[float, float]:
     return before, float(local[place].item())
 
 
+def _require_bit(local: Tensor, element: int, bit: int) -> None:
+    bits = local.element_size() * _BITS_OF_A_BYTE
+    if not (0 <= element < local.numel() and 0 <= bit < bits):
+        raise InvalidInput(
+            f"there is no bit {bit} of element {element} to flip: the rank's part has "
+            f"{local.numel()} elements of {bits} bits"
+        )
+
+
+def refuse(_: Flip, error: InvalidInput) -> None:
+    """Raise what is wrong with a flip."""
+    raise error
+
+
 class Flips:
     """Carries out one rank's flips.
 
@@ -67,11 +79,21 @@ class Flips:
         flips: those of this rank.
         strikes: is told of each before it is done, with what will be done, and says whether it may.
         snapshots: the directory of the rank's snapshots; None: there are none.
+        set_aside: is told of each that names what this rank has not; unless it raises, the rank
+            goes on without it.
     """
 
-    def __init__(self, flips: Sequence[Flip], strikes: Told, snapshots: Path | None) -> None:
+    def __init__(
+        self,
+        flips: Sequence[Flip],
+        strikes: Told,
+        snapshots: Path | None,
+        *,
+        set_aside: SetAside = refuse,
+    ) -> None:
         self._flips = tuple(flips)
         self._strikes = strikes
+        self._set_aside = set_aside
         self._snapshots = snapshots
         self._state: TrackedState | None = None
         self._step = 0
@@ -80,16 +102,35 @@ class Flips:
         """Take the state that there is after a restore, and hook what is to be changed in passing.
 
         Raises:
-            InvalidInput: a flip names what this rank has not.
+            InvalidInput: a flip names what this rank has not, and ``set_aside`` raises.
         """
         self._state, self._step = state, step
         for flip in self._flips:
-            if flip.part is Part.ACTIVATION:
+            with self._setting_aside(flip):
+                self._prepare(flip)
+
+    def _prepare(self, flip: Flip) -> None:
+        match flip.part:
+            case Part.ACTIVATION:
                 self._hook_activation(flip)
-            elif flip.part is Part.GRADIENT:
+            case Part.GRADIENT:
                 self._hook_gradient(flip)
-            elif flip.part in {Part.PARAMETER, Part.REDUCED_GRADIENT}:
+            case Part.PARAMETER:
+                _, tensor = _chosen(flip, self._parameters())
+                place_in(flip, local_part(tensor))
+            case Part.REDUCED_GRADIENT:
                 _chosen(flip, self._parameters())
+            case _:
+                pass
+
+    @contextlib.contextmanager
+    def _setting_aside(self, flip: Flip) -> Iterator[None]:
+        """Go on without a flip that turns out to be impossible, if whoever is told lets us."""
+        try:
+            yield
+        except InvalidInput as error:
+            self._flips = tuple(one for one in self._flips if one is not flip)
+            self._set_aside(flip, error)
 
     def reduced(self, step: int) -> None:
         """Act on gradients that are ready for the update."""
@@ -107,7 +148,8 @@ class Flips:
                 continue
             if part is Part.SNAPSHOT:
                 self._flip_snapshot(flip)
-            else:
+                continue
+            with self._setting_aside(flip):
                 name, tensor = _chosen(flip, self._candidates(part))
                 self._flip(flip, name, tensor)
 
@@ -141,13 +183,16 @@ class Flips:
             first = output[0] if isinstance(output, tuple) else output
             if not flip.is_on(self._step) or not isinstance(first, Tensor):
                 return None
-            element, bit = place_in(flip, local_part(first))
-            if not self._strikes(flip, {"tensor": name, "element": element, "bit": bit}):
-                return None
+            with self._setting_aside(flip):
+                element, bit = place_in(flip, local_part(first))
+                if not self._strikes(flip, {"tensor": name, "element": element, "bit": bit}):
+                    return None
+                handle.remove()
+                wrong = first.clone()
+                flip_bit(wrong, element=element, bit=bit)
+                return (wrong, *output[1:]) if isinstance(output, tuple) else wrong
             handle.remove()
-            wrong = first.clone()
-            flip_bit(wrong, element=element, bit=bit)
-            return (wrong, *output[1:]) if isinstance(output, tuple) else wrong
+            return None
 
         handle = module.register_forward_hook(act)
 
@@ -159,12 +204,14 @@ class Flips:
         def act(gradient: Tensor) -> Tensor | None:
             for handle in hooked:
                 handle.remove()
-            element, bit = place_in(flip, local_part(gradient))
-            if not self._strikes(flip, {"tensor": name, "element": element, "bit": bit}):
-                return None
-            wrong = gradient.clone()
-            flip_bit(wrong, element=element, bit=bit)
-            return wrong
+            with self._setting_aside(flip):
+                element, bit = place_in(flip, local_part(gradient))
+                if not self._strikes(flip, {"tensor": name, "element": element, "bit": bit}):
+                    return None
+                wrong = gradient.clone()
+                flip_bit(wrong, element=element, bit=bit)
+                return wrong
+            return None
 
         def begin(module: nn.Module, _: Any) -> None:
             # The gathered parameter is there by now: its gradient is this rank's own.
@@ -197,14 +244,14 @@ class Flips:
 
 
 def place_in(flip: Flip, local: Tensor) -> tuple[int, int]:
-    """Return which element and bit of a tensor are meant."""
+    """Return which element and bit of a tensor are meant. Raises InvalidInput: there is none."""
     choice = seeded(seed_of(flip))
     element = choice.randrange(local.numel())
     bit = choice.randrange(local.element_size() * _BITS_OF_A_BYTE)
-    return (
-        element if flip.element == CHOSEN else flip.element,
-        bit if flip.bit == CHOSEN else flip.bit,
-    )
+    element = element if flip.element == CHOSEN else flip.element
+    bit = bit if flip.bit == CHOSEN else flip.bit
+    _require_bit(local, element, bit)
+    return element, bit
 
 
 def seed_of(flip: Flip) -> str:
