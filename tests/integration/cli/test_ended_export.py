@@ -19,9 +19,9 @@ MANIFEST = {"job_id": "j", "step": 30, "generation": 1, "shards": [{**SHARD, "ch
 ENDED_S_MAX = 20.0  # a thread that waits for the store would keep it for a minute
 
 
-@pytest.fixture
-def stalled(monkeypatch):
-    """A store that has the manifest, and of the shard sends the first part and no more."""
+@pytest.fixture(params=[0, 5_000_000], ids=["says nothing", "stops half-way"])
+def stalled(monkeypatch, request):
+    """A store that has the manifest, and of the shard sends so much (0: no answer) and no more."""
     reached, over = threading.Event(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -31,10 +31,11 @@ def stalled(monkeypatch):
 
         def do_GET(self):
             if self.path.endswith(".shard"):
-                self.send_response(200)
-                self.send_header("content-length", str(SHARD["bytes"]))
-                self.end_headers()
-                self.wfile.write(bytes(5_000_000))
+                if request.param:
+                    self.send_response(200)
+                    self.send_header("content-length", str(SHARD["bytes"]))
+                    self.end_headers()
+                    self.wfile.write(bytes(request.param))
                 reached.set()
                 over.wait()
                 return
