@@ -25,7 +25,15 @@ from everstep.local.hosts import memory_dir
 from everstep.local.processes import HOST_VARIABLE, STACK_VARIABLE
 from everstep.local.server_command import HOST, ServerCommand
 from everstep.local.servers import Servers, create_database, prepare_servers
-from everstep.local.state import SERVICES, HostConfig, ProcessRecord, Stack, StatePaths
+from everstep.local.state import (
+    DROPPED_PREFIX,
+    INVENTORY_SETTINGS,
+    SERVICES,
+    HostConfig,
+    ProcessRecord,
+    Stack,
+    StatePaths,
+)
 from everstep.local.unit import Launch, Ready
 
 BUCKET: Final = "everstep"
@@ -33,17 +41,6 @@ INTERFACE: Final = "lo"  # ranks of one machine meet on loopback, whatever its n
 PROBE_TIMEOUT_S: Final = 1.0  # loopback answers in milliseconds
 PROVISION_ATTEMPTS: Final = 20  # the database may restart once while it creates its cluster
 PROVISION_PAUSE_S: Final = 0.25
-# What a process needs of ours besides settings; anything else of the caller's environment passes
-# too, so that user code finds what it would find when started by hand.
-DROPPED_PREFIX: Final = "EVERSTEP_"
-# What a person may tell a stack's inventory in the environment of `everstep up`.
-INVENTORY_SETTINGS: Final = frozenset(
-    f"{DROPPED_PREFIX}{name}"
-    for name in (
-        "HOLD_OUT_S", "HOLD_OUT_S_MAX", "SOUND_S", "PROBE_EVERY_S", "BURN_IN_S", "AUTO_RETURN",
-        "REPAIR_HOOK", "REPAIR_HOOK_SECRET",
-    )
-)  # fmt: skip
 
 
 class LocalCatalogue:

@@ -29,6 +29,8 @@ from everstep.core.system import RandomIds
 from everstep.local import cleanup, control, processes
 from everstep.local.fleet import CHIPS_DEFAULT, PODS_DEFAULT, first_fleet
 from everstep.local.state import (
+    DROPPED_PREFIX,
+    INVENTORY_SETTINGS,
     SERVICES,
     SHM,
     HostConfig,
@@ -245,7 +247,11 @@ def _new_stack(paths: StatePaths, plan: Plan, before: Stack | None) -> Stack:
 
 
 def _start_supervisor(paths: StatePaths, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(DROPPED_PREFIX) or name in INVENTORY_SETTINGS
+    }
     with paths.log("supervisor").open("ab") as log:
         return subprocess.Popen(
             [*command, "--state", str(paths.root)],

@@ -19,6 +19,17 @@ import msgspec
 from everstep.core.errors import CorruptData, InvalidInput
 from everstep.local.keys import Credentials, Ports
 
+# What a process needs of ours besides settings; anything else of the caller's environment passes
+# too, so that user code finds what it would find when started by hand.
+DROPPED_PREFIX: Final = "EVERSTEP_"
+# What a person may tell a stack's inventory in the environment of `everstep up`.
+INVENTORY_SETTINGS: Final = frozenset(
+    f"{DROPPED_PREFIX}{name}"
+    for name in (
+        "HOLD_OUT_S", "HOLD_OUT_S_MAX", "SOUND_S", "PROBE_EVERY_S", "BURN_IN_S", "AUTO_RETURN",
+        "REPAIR_HOOK", "REPAIR_HOOK_SECRET",
+    )
+)  # fmt: skip
 STATE_VARIABLE: Final = "EVERSTEP_STATE"
 STATE_DEFAULT: Final = ".everstep"
 SOCKET_PATH_BYTES_MAX: Final = 107  # sun_path of unix(7) is 108 bytes with its final zero

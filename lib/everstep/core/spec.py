@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -25,6 +26,9 @@ from everstep.core.spec_errors import INT64_MAX, INT64_MIN, joined, spec_problem
 Count = Annotated[int, Field(ge=1, le=INT64_MAX)]
 Position = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# YAML reads a bare ``off`` as false.
+OFF: Final = BeforeValidator(lambda given: "off" if given is False else given)
+STEPS_MAX: Final = 1_000_000_000_000  # 30,000 years of a step a second
 EVERY_STEPS_MAX: Final = 1_000_000_000  # beyond any run: a number that is larger is a slip
 
 
@@ -111,7 +115,7 @@ class RecoverySpec(_Model):
     collective_timeout_s: Count = 120  # the last resort, not the detector
     # drain: move off a host whose ranks are slower than their peers for long enough (10 % for 40
     # steps, 3.5 % for 160), once a spare is there and after a common step; note: only say so.
-    slow_hosts: Literal["drain", "note", "off"] = "drain"
+    slow_hosts: Annotated[Literal["drain", "note", "off"], OFF] = "drain"
 
 
 class NumericsSpec(_Model):
@@ -122,7 +126,7 @@ class NumericsSpec(_Model):
     """
 
     # roll_back: to a state before the spike, without the batches that led to it; note: only say so.
-    on_spike: Literal["roll_back", "note", "off"] = "roll_back"
+    on_spike: Annotated[Literal["roll_back", "note", "off"], OFF] = "roll_back"
     # Long enough for a steady median, short against the hours in which a loss falls.
     window_steps: Annotated[int, Field(ge=8, le=4096)] = 256
     # Before so many sound points nothing is called a spike: the first steps fall too steeply.
@@ -159,7 +163,7 @@ class CorruptionSpec(_Model):
 
     # replace: cordon the host that is found wrong, and go on from the newest state that was found
     # equal; where nobody can be named, go on from there on the same hosts. note: only say so.
-    on_corruption: Literal["replace", "note", "off"] = "replace"
+    on_corruption: Annotated[Literal["replace", "note", "off"], OFF] = "replace"
     # Of the steps that have a snapshot, whose checksums are there anyway. Memory holds two of them,
     # and nobody goes back to one that was not compared: more than 1 means stored checkpoints.
     check_every_steps: Annotated[int, Field(ge=1, le=EVERY_STEPS_MAX)] = 1
@@ -202,6 +206,13 @@ class JobSpec(_Model):
     def is_script(self) -> bool:
         """Whether ``entry`` is a script path rather than ``module:function``."""
         return _is_script(self.entry)
+
+    @field_validator("steps")
+    @classmethod
+    def _check_steps(cls, steps: int) -> int:
+        if steps > STEPS_MAX:
+            raise ValueError(f"expected at most {STEPS_MAX}, got {steps}")
+        return steps
 
     @field_validator("entry")
     @classmethod

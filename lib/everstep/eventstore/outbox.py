@@ -1,8 +1,12 @@
 """Publishes what was committed, in commit order, to the durable stream of events.
 
 Reading the event table after the commit is what makes it impossible to publish what was rolled back
-or to forget what was stored. Events leave strictly one after the other and the loop stops at the
-first that cannot be published: consumers take positions to grow, and skip what seems old.
+or to forget what was stored. Events leave strictly one after the other, and the loop waits at one
+that the bus does not take now: consumers take positions to grow, and skip what seems old.
+
+An event that does not fit its message may be one that a newer instance of the service has stored:
+that gets ``SET_ASIDE_AFTER_S`` to publish it. If nobody could, it is set aside, loudly: it stays in
+the store, and who needs it misses it, but one job's impossible number does not stop all others.
 
 Two instances of a service may publish at once. Each goes through all events in order, the stream
 drops what comes again within its duplicate window, and consumers skip what comes again later: so
@@ -34,6 +38,8 @@ BATCH_MAX: Final = 100  # events re-read after a crash in the middle, and droppe
 # Commits of this process wake the loop; this finds those of another that died before publishing.
 POLL_S: Final = 1.0
 RETRY_MIN_S: Final = 0.05
+# Chosen: rolling out a new version overlaps by less, and recoveries of all jobs wait meanwhile.
+SET_ASIDE_AFTER_S: Final = 30.0
 RETRY_MAX_S: Final = 1.0  # recovery waits for events; asking once a second costs nothing
 
 ToEnvelope = Callable[[StoredEvent], EventEnvelope | None]
@@ -60,7 +66,10 @@ class Outbox:
         self._clock = clock
         self._woken = asyncio.Event()
         self._trouble = ""
+        self.set_aside = 0  # events that could not be published and never can
         self._waiting_since_ms: int | None = None
+        self._stuck_at = 0
+        self._stuck_since_ms = 0.0
 
     def wake(self) -> None:
         """Publish soon: something was committed."""
@@ -117,7 +126,14 @@ class Outbox:
         return len(events)
 
     async def _publish(self, event: StoredEvent) -> None:
-        envelope = self._to_envelope(event)
+        try:
+            envelope = self._to_envelope(event)
+        except CorruptData as error:
+            if not self._nobody_could(event):
+                raise
+            self.set_aside += 1
+            _log.error("outbox: set aside, nobody will hear of it: %s", error)
+            return
         if envelope is None:
             return
         subject = event_subject(self._service, envelope)
@@ -125,6 +141,13 @@ class Outbox:
             await self._bus.publish_durable(
                 subject, envelope.SerializeToString(), message_id=event.event_id
             )
+
+    def _nobody_could(self, event: StoredEvent) -> bool:
+        """Whether an event that we cannot publish has had time to be published by another."""
+        now_ms = self._clock.monotonic_ms()
+        if self._stuck_at != event.position:
+            self._stuck_at, self._stuck_since_ms = event.position, now_ms
+        return now_ms - self._stuck_since_ms >= SET_ASIDE_AFTER_S * 1000
 
     async def _wait(self) -> None:
         try:

@@ -45,6 +45,11 @@ class Metrics:
             "Age of the oldest committed event that is not published yet.",
             registry=self.registry,
         )
+        self.outbox_set_aside = Gauge(
+            "everstep_outbox_set_aside_events",
+            "Events that did not fit their message and were never published, since the start.",
+            registry=self.registry,
+        )
         self.consumer_lag = Gauge(
             "everstep_consumer_lag_events",
             "Stored messages that the consumer has not been given yet.",

@@ -120,6 +120,7 @@ class Shell:
         )
         self.on_commit(outbox.wake)
         self.metrics.outbox_lag.set_function(lambda: outbox.lag_ms / 1000)
+        self.metrics.outbox_set_aside.set_function(lambda: outbox.set_aside)
 
         async def trouble() -> str:
             return outbox.trouble

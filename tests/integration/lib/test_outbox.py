@@ -11,10 +11,10 @@ from tests.toy import AGGREGATE, CODEC, Command, Cordon, Event, Host, Note
 from tests.waiting import until
 
 from everstep.bus.nats import NatsBus
-from everstep.core.errors import Unavailable
-from everstep.core.ports import Bus, EventStore, Message
+from everstep.core.errors import CorruptData, Unavailable
+from everstep.core.ports import Bus, EventStore, Message, StoredEvent
 from everstep.core.system import RandomIds, SystemClock
-from everstep.eventstore.outbox import CURSOR, Outbox, envelopes
+from everstep.eventstore.outbox import CURSOR, SET_ASIDE_AFTER_S, Outbox, envelopes
 from everstep.eventstore.postgres import PostgresStore
 from everstep.service.handler import Handler
 from everstep.wire.v1.envelope_pb2 import EventEnvelope
@@ -195,3 +195,57 @@ async def test_publishing_stops_at_the_first_failure(store: PostgresStore) -> No
     await until(lambda: len(bus.stored) == 6)
     running.cancel()
     assert bus.stored == ["h1", "h2", "h3", "h4", "h5", "h6"]
+
+
+class Later(SystemClock):
+    """A clock that can be put forward."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.ahead_ms
+
+
+async def test_event_that_nobody_can_publish_is_set_aside_in_the_end(
+    store: PostgresStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A newer instance gets its time; then others go on, and it says what is missing."""
+    bus, clock, good = Refuses(), Later(), envelopes("toy", [CODEC])
+
+    def to_envelope(event: StoredEvent) -> EventEnvelope | None:
+        if event.stream == "host-h2":
+            raise CorruptData(f"event {event.event_id} does not fit its message")
+        return good(event)
+
+    box = Outbox(store, bus, service="toy", to_envelope=to_envelope, clock=clock)
+    for host_id in ("h1", "h2", "h3"):
+        await handler(store).handle(Cordon(host_id=host_id))
+    running = asyncio.create_task(box.run())
+    await until(lambda: box.trouble)
+    assert (bus.stored, box.set_aside) == (["h1"], 0)
+    clock.ahead_ms = int(SET_ASIDE_AFTER_S * 1000)
+    await until(lambda: len(bus.stored) == 2)
+    await until(lambda: not box.trouble)
+    running.cancel()
+    assert (bus.stored, box.set_aside) == (["h1", "h3"], 1)
+    assert "set aside, nobody will hear of it: event e-" in caplog.text
+
+
+async def test_event_that_another_instance_has_published_is_not_set_aside(
+    store: PostgresStore,
+) -> None:
+    """It knew the newer version."""
+    old, new = Refuses(), Refuses()
+
+    def unknown(event: StoredEvent) -> EventEnvelope | None:
+        raise CorruptData(f"event {event.event_id} has an unknown type")
+
+    older = Outbox(store, old, service="toy", to_envelope=unknown, clock=SystemClock())
+    await handler(store).handle(Cordon(host_id="h1"))
+    running = asyncio.create_task(older.run())
+    await until(lambda: older.trouble)
+    assert await outbox(store, new, "toy").publish_batch() == 1
+    await until(lambda: not older.trouble)
+    running.cancel()
+    assert (new.stored, old.stored, older.set_aside) == (["h1"], [], 0)

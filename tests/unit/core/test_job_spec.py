@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from everstep.core.errors import InvalidInput
 from everstep.core.spec import JobSpec, parse_spec, parse_spec_json
@@ -58,6 +59,14 @@ def test_good_spec_is_the_same_from_yaml_and_from_json():
         ),
         ({"steps": 1.5}, "steps: expected a whole number of at least 1, got 1.5"),
         ({"steps": "many"}, 'steps: expected a whole number of at least 1, got "many"'),
+        ({"steps": 10**13}, "steps: expected at most 1000000000000, got 10000000000000"),
+        (
+            {"steps": 10**30},
+            (
+                f"steps: expected a whole number of at least 1, got {10**30} (it has more than 64 "
+                "bits)"
+            ),
+        ),
         ({"seed": None}, "seed: expected a whole number, got nothing"),
         ({"name": ""}, 'name: expected text of 1 to 100 characters, got ""'),
         (
@@ -134,6 +143,19 @@ def test_wrong_value_is_told_with_its_path_what_was_expected_and_got(change, lin
 def test_unknown_field_is_told_with_the_one_that_was_meant(change, line):
     """A near name at the same place, else the same name elsewhere, else all that there are."""
     assert told({**GOOD, **change}) == [line]
+
+
+def test_bare_off_in_yaml_is_off():
+    """YAML reads it as false."""
+    document = yaml.safe_load(
+        "{recovery: {slow_hosts: off}, numerics: {on_spike: off}, corruption: {on_corruption: off}}"
+    )
+    spec = parse_spec({**GOOD, **document})
+    found = (spec.recovery.slow_hosts, spec.numerics.on_spike, spec.corruption.on_corruption)
+    assert found == ("off", "off", "off")
+    assert told({**GOOD, "recovery": {"slow_hosts": True}}) == [
+        "recovery.slow_hosts: expected drain or note or off, got true"
+    ]
 
 
 def test_several_mistakes_are_told_at_once_a_line_each():

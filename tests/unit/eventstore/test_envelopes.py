@@ -85,7 +85,7 @@ def test_old_event_is_published_in_its_newest_version() -> None:
     [("never_heard_of.v1", {}), ("host_cordoned.v1", {"no_such_field": 1})],
 )
 def test_event_that_breaks_the_contract_is_named(type_name: str, data: dict[str, int]) -> None:
-    """It stops the outbox, with its id in the message, rather than vanish."""
+    """With its id: the outbox waits at it, and then sets it aside."""
     with pytest.raises(CorruptData, match="e-1"):
         envelopes("toy", [CODEC])(stored(type_name, data))
 
