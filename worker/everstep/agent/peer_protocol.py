@@ -16,7 +16,9 @@ A slot travels as preamble, header, payload: the header lies last in the file, b
 needs its checksums first, to check each tensor while it comes.
 
 Blocking sockets in threads, because the bytes go from the slot file to the socket inside the
-kernel (sendfile) and a thread that waits there costs the event loop nothing.
+kernel (sendfile) and a thread that waits there costs the event loop nothing. Limits are the
+kernel's too (``limit_waits``): Python's own make a socket non-blocking, which costs a poll for
+every call and brings what comes in small pieces.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +43,8 @@ PROGRESS_S_MAX: Final = 10.0  # without a byte moved for so long, the other side
 # Large against a system call, small enough that what came is still in the cache when it is checked:
 # of 64 kB to 1 MB the cheapest at 50 and 390 MB, by processor time.
 CHUNK_BYTES: Final = 512 << 10
+SENDFILE_BYTES_MAX: Final = 1 << 30  # in one call; Linux takes 2 GB at most
+_TIMEVAL: Final = struct.Struct("@ll")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,13 +164,29 @@ class PeerConnection:
         try:
             yield
         except OSError as error:
-            raise Unavailable(f"peer {self._where}: {error}") from None
+            raise Unavailable(f"peer {self._where}: {why_of(error)}") from None
 
 
 def prepare(connection: socket.socket) -> None:
     """Set what both sides want: small frames at once, no endless waits."""
-    connection.settimeout(PROGRESS_S_MAX)
+    connection.settimeout(None)
+    limit_waits(connection, PROGRESS_S_MAX)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def limit_waits(connection: socket.socket, seconds: float) -> None:
+    """Let calls of a blocking socket that move nothing for so long fail (BlockingIOError)."""
+    whole = int(seconds)
+    limit = _TIMEVAL.pack(whole, round((seconds - whole) * 1e6))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+
+def why_of(error: Exception) -> str:
+    """Say why a connection ended."""
+    if isinstance(error, BlockingIOError):
+        return "the other side hangs: nothing has moved for as long as it may"
+    return str(error)
 
 
 def shut(connection: socket.socket) -> None:
@@ -182,7 +203,13 @@ def send_slot(connection: socket.socket, file: BinaryIO, preamble: Preamble) -> 
     """
     header = os.pread(file.fileno(), preamble.header_bytes, preamble.header_offset)
     connection.sendall(preamble.pack() + header)
-    connection.sendfile(file, PREAMBLE_BYTES, preamble.payload_bytes)
+    begin, end = PREAMBLE_BYTES, preamble.header_offset
+    while begin < end:
+        count = min(end - begin, SENDFILE_BYTES_MAX)
+        sent = os.sendfile(connection.fileno(), file.fileno(), begin, count)
+        if not sent:
+            raise ConnectionAbortedError(f"the slot file ends {end - begin} bytes early")
+        begin += sent
 
 
 def receive_slot(connection: socket.socket, receiver: StreamReceiver) -> None:
@@ -195,14 +222,14 @@ def receive_slot(connection: socket.socket, receiver: StreamReceiver) -> None:
     with memoryview(head) as rest:
         received = 0
         while received < len(head):
-            count = connection.recv_into(rest[received:])
+            count = connection.recv_into(rest[received:], 0, socket.MSG_WAITALL)
             if not count:
                 raise ConnectionResetError("the sender ended within the header")
             received += count
     receiver.take_head(bytes(head))
     while receiver.left_bytes:
         with receiver.space(CHUNK_BYTES) as space:
-            count = connection.recv_into(space)
+            count = connection.recv_into(space, 0, socket.MSG_WAITALL)
         if not count:
             raise ConnectionResetError(f"the sender ended {receiver.left_bytes} bytes early")
         receiver.advance(count)

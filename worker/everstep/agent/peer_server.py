@@ -103,14 +103,14 @@ class PeerServer:
         try:
             peer_protocol.prepare(connection)
             while True:
-                connection.settimeout(IDLE_S_MAX)
+                peer_protocol.limit_waits(connection, IDLE_S_MAX)
                 frame = framing.receive(connection)
-                connection.settimeout(peer_protocol.PROGRESS_S_MAX)
+                peer_protocol.limit_waits(connection, peer_protocol.PROGRESS_S_MAX)
                 if frame is None:
                     return
                 self._handle(connection, frame)
         except (OSError, CorruptData, msgspec.ValidationError) as error:
-            log.info("peer connection ended: %s", error)
+            log.info("peer connection ended: %s", peer_protocol.why_of(error))
         finally:
             with self._lock:
                 self._connections.discard(connection)
