@@ -67,6 +67,7 @@ def test_snapshot_of_a_device_continues_with_the_same_losses(tmp_path: Path):
     state = other.state
     source = SlotSource(SlotReader(slot_path(tmp_path, slot)))
     state.restore(source)
+    source.finish()
     state.restore_randomness(source)
     assert [other.step() for _ in range(4)] == expected
     assert other.optimizer.state[other.model[0].weight]["step"].device.type == "cuda"

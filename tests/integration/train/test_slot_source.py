@@ -113,8 +113,19 @@ def test_file_that_was_cut_short_is_damaged(slot, kept):
     """Reading past its end is no reason to die without a word."""
     with SlotReader(slot) as reader, contextlib.closing(SlotSource(reader)) as source:
         os.truncate(slot, reader.entry("pieces").offset + 4096)
+        source.fill("pieces", torch.zeros_like(kept["pieces"]))
         with pytest.raises(SlotDamagedError, match="the file ends within tensor pieces"):
-            source.fill("pieces", torch.zeros_like(kept["pieces"]))
+            source.finish()
+
+
+def test_file_that_ends_between_small_neighbours_is_damaged(slot, kept):
+    """They are read in one call, which then brings less."""
+    with SlotReader(slot) as reader, contextlib.closing(SlotSource(reader)) as source:
+        os.truncate(slot, reader.entry("half").offset + 1)
+        for name in ("scalar", "matrix", "half", "mask"):
+            source.fill(name, torch.zeros_like(kept[name]))
+        with pytest.raises(SlotDamagedError, match="the file ends within tensor half"):
+            source.finish()
 
 
 def test_tensor_of_another_shape_is_refused_before_a_byte_is_copied(slot):

@@ -87,6 +87,7 @@ class Training:
         with SlotReader(path) as reader:
             source = SlotSource(reader)
             self.state.restore(source)
+            source.finish()
             self.state.restore_randomness(source)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -81,6 +82,28 @@ class SlotReader:
             if not count:
                 raise CorruptData(f"{self.path}: the file ends within tensor {entry.name}")
             offset, target = offset + count, target[count:]
+
+    def read_run(self, entries: Sequence[Entry], targets: Sequence[memoryview]) -> None:
+        """Copy whole tensors that lie one behind the other, in one call.
+
+        Args:
+            entries: by offset; what lies between two of them is read, too, and thrown away.
+            targets: as large as the tensors, each.
+
+        Raises:
+            CorruptData: the file ends before.
+        """
+        buffers: list[memoryview] = []
+        end = entries[0].offset
+        for entry, target in zip(entries, targets, strict=True):
+            if entry.offset > end:
+                buffers.append(memoryview(bytearray(entry.offset - end)))
+            buffers.append(target)
+            end = entry.offset + entry.bytes
+        count = os.preadv(self._file.fileno(), buffers, entries[0].offset)
+        if count < end - entries[0].offset:
+            for entry, target in zip(entries, targets, strict=True):
+                self.read_into(entry, 0, target)
 
     def object_data(self, name: str) -> bytes | None:
         """Return an object's msgpack bytes, None if there is no such object.

@@ -22,11 +22,10 @@ from everstep.train import randomness, tree
 from everstep.train.endings import StateMismatchError
 from everstep.train.forecast import Forecast, stand_in
 from everstep.train.gradients import local_part, offsets_of
+from everstep.train.moments import LIKE_PARAMETER, PLAIN, make_state
 from everstep.train.places import NamedTensors, Places
 from everstep.train.tree import UnsupportedStateError
 
-_LIKE_PARAMETER: Final = "parameter"
-_PLAIN: Final = "plain"
 _NOTES: Final = "run.notes"
 
 
@@ -263,15 +262,20 @@ class TrackedState:
             )
         for group, options in zip(optimizer.param_groups, source.tree(name), strict=True):
             group.update(options)
+        states: list[tuple[Tensor, dict[str, Any]]] = []
+        described: list[tuple[dict[str, Any], Tensor]] = []
+        to_fill: list[tuple[str, dict[str, Any], str]] = []
         for parameter, parameter_name in names:
-            state: dict[str, Any] = {}
-            for key, item in layout["states"].get(parameter_name, {}).items():
-                if not _is_description(item):
-                    state[key] = item
-                    continue
-                tensor = _created(item, parameter)
-                source.fill(f"{name}.state.{parameter_name}.{key}", tensor)
-                state[key] = tensor
+            state = dict(layout["states"].get(parameter_name, {}))
+            states.append((parameter, state))
+            for key, item in state.items():
+                if _is_description(item):
+                    described.append((item, parameter))
+                    to_fill.append((f"{name}.state.{parameter_name}.{key}", state, key))
+        for (path, state, key), tensor in zip(to_fill, make_state(described), strict=True):
+            source.fill(path, tensor)
+            state[key] = tensor
+        for parameter, state in states:
             if state:
                 optimizer.state[parameter] = state
 
@@ -281,6 +285,8 @@ class StateSource(Protocol):
 
     def fill(self, name: str, tensor: Tensor) -> None:
         """Copy what was kept of that name into ``tensor``, into this rank's part of a DTensor.
+
+        It may be there, and damage told of, only when the source has been finished.
 
         Raises:
             RestoreFailedError: it is not there, does not fit or is damaged.
@@ -366,31 +372,8 @@ def _described(item: Any, parameter: Tensor) -> Any:
             f"optimizer state of shape {tuple(item.shape)} is a DTensor unlike its parameter"
         )
     return {
-        "kind": _LIKE_PARAMETER if like else _PLAIN,
+        "kind": LIKE_PARAMETER if like else PLAIN,
         "dtype": str(item.dtype).removeprefix("torch."),
         "shape": list(item.shape),
         "on_cpu": item.device.type == "cpu",
     }
-
-
-def _empty_like(parameter: Tensor, dtype: torch.dtype) -> Tensor:
-    local = torch.empty_like(local_part(parameter), dtype=dtype, requires_grad=False)
-    if not isinstance(parameter, DTensor):
-        return local
-    # Not torch.empty_like, which goes through DTensor's dispatch: a restart counts milliseconds.
-    return DTensor.from_local(
-        local,
-        parameter.device_mesh,
-        parameter.placements,
-        run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
-    )
-
-
-def _created(described: Mapping[str, Any], parameter: Tensor) -> Tensor:
-    dtype = getattr(torch, described["dtype"])
-    if described["kind"] == _LIKE_PARAMETER:
-        return _empty_like(parameter, dtype)
-    device = "cpu" if described["on_cpu"] else local_part(parameter).device
-    return torch.empty(described["shape"], dtype=dtype, device=device)

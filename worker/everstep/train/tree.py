@@ -36,7 +36,8 @@ def encode(value: Any, path: str, tensors: list[tuple[str, Tensor]]) -> bytes:
 
 def decode(data: bytes, tensor_of: Callable[[str], Tensor]) -> Any:
     """Return the tree; ``tensor_of`` gives the tensor of a name."""
-    return _unwrap(_decoder.decode(data), tensor_of)
+    value = _decoder.decode(data)
+    return _unwrap(value, tensor_of) if b"!" in data else value
 
 
 def _wrap(value: Any, path: str, tensors: list[tuple[str, Tensor]]) -> Any:
