@@ -299,11 +299,11 @@ class Snapshots:
         )
         begun = self._begun_with(step, target, tensors, sources)
         self._begun.append(begun)
-        rest = [target.places[n] for n in later], [sources[n] for n in later]
 
         def finish() -> None:
             self._require_kinds(sources, later)
-            self._copy(*rest)
+            if later:
+                self._copy(target.still, [sources[n] for n in later])
             begun.require_untouched()  # else it stays invalid
             target.writer.commit(step=step, data_state=data_state, objects=objects)
             self.fingerprints.take(step, target.writer.checksums)

@@ -10,6 +10,8 @@ continues exactly where the other one stood.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
+from operator import is_, methodcaller
 from typing import Any, Final, Protocol
 
 import torch
@@ -27,6 +29,7 @@ from everstep.train.places import NamedTensors, Places
 from everstep.train.tree import UnsupportedStateError
 
 _NOTES: Final = "run.notes"
+_values: Final = methodcaller("values")
 
 
 class TrackedState:
@@ -65,6 +68,7 @@ class TrackedState:
         self._layouts: dict[str, tuple[int, bytes]] = {}
         self._parts: tuple[int, bytes] | None = None
         self._states: dict[str, tuple[list[int], list[dict[str, Any]]]] = {}
+        self._state_values: dict[str, tuple[list[Any], list[Tensor]]] = {}
         self.notes: dict[str, Any] = {}  # what else the run wants to know after a restore
 
     @property
@@ -133,8 +137,7 @@ class TrackedState:
             found[index] = buffer
         found += self._tensors.values()
         for name, optimizer in self.optimizers.items():
-            for state in self._states_of(name, optimizer):
-                found += [value for value in state.values() if isinstance(value, Tensor)]
+            found += self._state_tensors(name, optimizer)
         return found
 
     def moving(self) -> tuple[NamedTensors, dict[str, bytes]]:
@@ -206,6 +209,15 @@ class TrackedState:
             owners = (one for one, _ in self._parameter_names[name] if one in optimizer.state)
             kept = now, [optimizer.state[one] for one in owners]
             self._states[name] = kept
+        return kept[1]
+
+    def _state_tensors(self, name: str, optimizer: Optimizer) -> list[Tensor]:
+        """Return the tensors of the parameters' states, looked for anew only among new values."""
+        values = list(chain.from_iterable(map(_values, self._states_of(name, optimizer))))
+        kept = self._state_values.get(name)
+        if kept is None or len(kept[0]) != len(values) or not all(map(is_, kept[0], values)):
+            kept = values, [value for value in values if isinstance(value, Tensor)]
+            self._state_values[name] = kept
         return kept[1]
 
     def _layout(self, name: str, optimizer: Optimizer, signature: int) -> bytes:
@@ -345,7 +357,7 @@ def _parameter_names(optimizer: Optimizer, names: Mapping[int, str]) -> list[tup
 
 
 def _signature(optimizer: Optimizer) -> int:
-    return sum(len(state) for state in optimizer.state.values())
+    return sum(map(len, optimizer.state.values()))
 
 
 def _options(optimizer: Optimizer) -> list[dict[str, Any]]:
