@@ -11,7 +11,9 @@ matter, because the agent pulls while the rank is forked, joins its groups and m
 ``own``: agent and rank as after a fault of the rank: the agent finds the slot, the rank copies
 every tensor out of it, checks what has arrived, and sets up the optimizer; beside it a plain copy,
 by one thread, of the same bytes from the same slot, mapped and touched, into the same tensors,
-moments anew as they are in a rank that begins (``own_restore_over_memcpy``).
+moments anew as they are in a rank that begins (``own_restore_over_memcpy``). Before each turn the
+moments of the last one are dropped and freed memory is given back to the system, so that both make
+their pages; ``memcpy_into_touched`` is the same copy where every page is there already.
 
 Run: ``make bench NAME=restore``; it keeps ``peer_restore`` and ``own_restore``.
 """
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import shutil
 import sys
 import tempfile
@@ -130,6 +133,18 @@ class Bench:
                 place.copy_(kept)
                 self._made.append(place)
 
+    def memcpy_into_touched(self) -> None:
+        """Copy the same bytes into tensors that have all their pages."""
+        with torch.no_grad():
+            for target, kept, _ in self._plain:
+                target.copy_(kept)
+
+    def begin_anew(self) -> None:
+        """Have no moments, and no pages that once were theirs, as a rank that begins."""
+        self._made.clear()
+        self.state.optimizer.state.clear()
+        ctypes.CDLL(None).malloc_trim(0)
+
     def _ask(self, source: Source) -> Plan:
         self._generation += 1
         restore = RankRestore(rank=0, sources=(source,))
@@ -172,10 +187,13 @@ def _from_peer(bench: Bench, repeats: int, patience_s: float) -> dict[str, Any]:
 
 def _from_own(bench: Bench, repeats: int, patience_s: float) -> dict[str, Any]:
     bench.peer()  # both slots were made invalid
-    work: dict[str, Callable[[], object]] = {"memcpy": bench.memcpy}
+    work: dict[str, Callable[[], object]] = {
+        "memcpy": bench.memcpy,
+        "memcpy_into_touched": bench.memcpy_into_touched,
+    }
     for threads in THREADS:
         work[f"own_by_{threads}_threads"] = lambda threads=threads: bench.own(threads)
-    turns = Turns(work, repeats, patience_s)
+    turns = Turns(work, repeats, patience_s, before=bench.begin_anew)
     return {
         "slot_bytes": bench.slot_bytes,
         "own_restore_over_memcpy": {
@@ -190,8 +208,13 @@ class Turns:
     """Times of several kinds of work, taken in turns."""
 
     def __init__(
-        self, work: dict[str, Callable[[], object]], repeats: int, patience_s: float
+        self,
+        work: dict[str, Callable[[], object]],
+        repeats: int,
+        patience_s: float,
+        before: Callable[[], None] = lambda: None,
     ) -> None:
+        self._before = before  # each turn, untimed
         self.wall_s: dict[str, list[float]] = {kind: [] for kind in work}
         self.cpu_s: dict[str, list[float]] = {kind: [] for kind in work}
         self.peak_bytes: dict[str, int] = {}
@@ -207,6 +230,7 @@ class Turns:
                 self._time(kind, work[kind])
 
     def _time(self, kind: str, work: Callable[[], object]) -> None:
+        self._before()
         used, begun = usage()[0], time.perf_counter()
         work()
         self.wall_s[kind].append(time.perf_counter() - begun)

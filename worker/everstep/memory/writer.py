@@ -30,6 +30,7 @@ from everstep.memory.slot import (
     checksum_of,
     header_encoder,
 )
+from everstep.memory.slot_file import reserve
 from everstep.memory.torch_file import NO_WRAPPING, Wrapping, wrapping
 
 # Headers are a few hundred bytes a tensor; the room behind the payload is grown when it is short.
@@ -232,10 +233,8 @@ def _encode_entries(entries: Sequence[Entry]) -> tuple[bytearray, list[int]]:
 
 
 def _reserve(descriptor: int, path: Path, size: int) -> None:
-    if os.fstat(descriptor).st_size >= size:
-        return
     try:
-        os.posix_fallocate(descriptor, 0, size)
+        reserve(descriptor, size)
     except OSError as error:
         os.close(descriptor)
         raise Unavailable(
