@@ -67,7 +67,7 @@ def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
 
 
 def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> None:
-    """Show one job: hosts, restarts, goodput, and what it waits for.
+    """Show one job: hosts, restarts, goodput, what it waits for.
 
     Example:
       everstep jobs show demo-4f21ac

@@ -211,9 +211,14 @@ def test_jobs_are_told_when_the_monitor_is_away(job):
 
 def test_job_that_waits_for_hosts_is_shown_with_how_many(job):
     """And with what to do; the phase alone leaves a person to guess."""
-    job.on("GET", "/v1/jobs/tiny-1", {**JOB, "phase": "waiting_for_hosts", "hosts_short": 1})
+    waits = {
+        "stage": "place", "since_ms": 1_000, "why": "1 more host: add, start or uncordon some",
+        "trouble": "", "trouble_since_ms": None,
+    }  # fmt: skip
+    waiting = {**JOB, "phase": "waiting_for_hosts", "hosts_short": 1, "waits": waits}
+    job.on("GET", "/v1/jobs/tiny-1", waiting)
     shown = everstep("jobs", "show", "tiny-1").stdout
-    assert "waits      1 more host needed: add, start or uncordon some\n" in shown
+    assert f"waits      for {waits['why']} (stage place, since " in shown
 
 
 def curve_after(query, last):
