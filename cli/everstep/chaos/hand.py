@@ -17,7 +17,7 @@ from everstep.chaos.campaign import Planned
 from everstep.chaos.kinds import KINDS, By, Whom
 from everstep.chaos.truth import Done
 from everstep.cli.client import Client
-from everstep.core.errors import NotFoundError, RefusedError
+from everstep.core.errors import EverstepError, NotFoundError, RefusedError
 from everstep.core.system import Clock
 from everstep.local import launch
 from everstep.local.relay import Line
@@ -175,9 +175,13 @@ class Hand:
     def _damage_snapshot(self, planned: Planned) -> Struck:
         """Stop the rank first, so that it does not write over the damage."""
         host = self._signal("rank", str(planned.rank), "stop", job=self.job_id)["name"]
-        path = newest_snapshot(self._memory_of(host), self.job_id, planned.rank)
-        seed = f"{planned.number} {planned.rank}"
-        damage = flip_snapshot(path, seed=seed, tensor=planned.options["tensor"])
+        tensor = planned.options["tensor"]
+        try:
+            path = newest_snapshot(self._memory_of(host), self.job_id, planned.rank)
+            damage = flip_snapshot(path, seed=f"{planned.number} {planned.rank}", tensor=tensor)
+        except EverstepError:
+            self._signal("rank", str(planned.rank), "continue", job=self.job_id)
+            raise
         done = self._order(command="kill", what="rank", rank=planned.rank, job=self.job_id)
         details = {"snapshot_step": damage.step, "tensor": damage.tensor, "bit": damage.bit}
         return self._struck(planned, done["at_ms"], hosts=(host,), details=details)

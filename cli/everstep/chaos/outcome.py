@@ -17,12 +17,13 @@ _SAID: Final = ("incident_id", "kind", "ranks", "hosts", "action", "reason", "st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class States:
-    """How the end states compare; ``equal`` None: they were not compared."""
+    """How the end states compare; ``equal`` None: they were not compared, ``why`` if asked."""
 
     equal: bool | None = None
     against: str = ""
     tensors_compared: int = 0
     differences: tuple[str, ...] = ()
+    why: str = ""
 
 
 def wanted_equal(campaign: Campaign) -> Equal:
@@ -31,6 +32,14 @@ def wanted_equal(campaign: Campaign) -> Equal:
     if Equal.NOTHING in wanted:
         return Equal.NOTHING
     return Equal.SKIPPED if Equal.SKIPPED in wanted else Equal.UNDISTURBED
+
+
+def no_like(campaign: Campaign) -> str:
+    """Say why a campaign's run is equal to none that we could make; "": there is one."""
+    kinds = dict.fromkeys(
+        one.kind.name for one in campaign.faults if one.kind.right.equal is Equal.NOTHING
+    )
+    return f"after {', '.join(kinds)} no other run ends equal" if kinds else ""
 
 
 def skipped_of(incidents: Sequence[Mapping[str, Any]]) -> list[list[int]]:
@@ -80,6 +89,7 @@ def make_report(
             "against": states.against,
             "tensors_compared": states.tensors_compared,
             "differences": list(states.differences[:10]),
+            "why_not_compared": states.why,
         },
         "ledger": {"wall_ms": ledger["wall_ms"], "sum_ms": sum_ms, "sums": sums},
         "problems": list(problems),
@@ -99,6 +109,8 @@ def report_lines(report: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"end state: {same} that of {state['against']} ({state['tensors_compared']} tensors)"
         )
+    elif state["why_not_compared"]:
+        lines.append(f"end state: compared with nothing: {state['why_not_compared']}")
     if not report["ledger"]["sums"]:
         ledger = report["ledger"]
         lines.append(f"ledger: {ledger['sum_ms']} ms of {ledger['wall_ms']} ms are accounted for")

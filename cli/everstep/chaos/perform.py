@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from everstep.chaos.campaign import Campaign
+from everstep.chaos.deadline import Deadline, TimedOut
 from everstep.chaos.hand import Hand
 from everstep.chaos.kinds import Equal
-from everstep.chaos.outcome import States, make_report, skipped_of, wanted_equal
+from everstep.chaos.outcome import (
+    States,
+    make_report,
+    no_like,
+    skipped_of,
+    wanted_equal,
+)
 from everstep.chaos.run import (
     Performance,
     Performed,
@@ -24,7 +33,7 @@ from everstep.chaos.run import (
 from everstep.chaos.truth import match
 from everstep.cli.client import Client
 from everstep.cli.position import ENDED
-from everstep.core.errors import Unavailable
+from everstep.core.errors import EverstepError, Unavailable
 from everstep.core.system import Clock
 from everstep.local.state import StatePaths
 
@@ -40,7 +49,7 @@ class Stage:
         client: of its services.
         clock: real time.
         say: is told what happens.
-        timeout_s: for one run.
+        timeout_s: for a campaign, with the undisturbed run and the comparison.
     """
 
     paths: StatePaths
@@ -69,51 +78,78 @@ def on_new_job(
 
     Raises:
         RefusedError: the stack is not for chaos.
-        Unavailable: a run does not end in time.
+        TimedOut: a run does not end in time; it is stopped.
+        Unavailable: the undisturbed run does not succeed.
     """
     require_chaos(stage.paths)
-    wanted = wanted_equal(campaign)
+    deadline = Deadline.after(stage.clock, stage.timeout_s)
+    wanted, why = wanted_equal(campaign), ""
+    if make_reference and wanted is Equal.NOTHING:
+        why = no_like(campaign)
+        stage.say(f"no undisturbed run is made: {why}")
     if make_reference and not reference and wanted is Equal.UNDISTURBED:
         stage.say("first the undisturbed run")
-        reference = run_reference(stage, spec)
+        reference = run_reference(stage, spec, deadline)
     marks = marks_of(stage.paths)
     told = with_faults(spec, campaign, marks)
     job_id = str(stage.client.submit(told)["job_id"])
     stage.say(f"job {job_id} is launched")
-    performed = _perform(stage, campaign, job_id, marks)
-    if make_reference and wanted is Equal.SKIPPED:
+    with _stopped_at_timeout(stage, job_id):
+        performed = _perform(stage, campaign, job_id, marks, deadline)
+    if make_reference and wanted is Equal.SKIPPED and performed.job["phase"] == "succeeded":
         skipped = skipped_of(stage.client.incidents(job_id))
         stage.say(f"then the run that never saw the batches {skipped}")
-        reference = run_reference(stage, without(spec, skipped))
-    return _report(stage, campaign, job_id, performed, reference)
+        try:
+            reference = run_reference(stage, without(spec, skipped), deadline)
+        except TimedOut as error:
+            performed.problems.append(str(error))
+    return _report(stage, campaign, job_id, performed, reference, deadline, why)
 
 
 def on_running_job(
     stage: Stage, campaign: Campaign, job_id: str, *, reference: str = ""
 ) -> dict[str, Any]:
-    """Disturb a job that runs, and report. Raises as ``on_new_job``, and InvalidInput."""
+    """Disturb a job that runs, and report; it goes on when the time is up.
+
+    Raises as ``on_new_job``, and InvalidInput.
+    """
     require_chaos(stage.paths)
     require_outside(campaign)
-    performed = _perform(stage, campaign, job_id, marks_of(stage.paths))
-    return _report(stage, campaign, job_id, performed, reference)
+    deadline = Deadline.after(stage.clock, stage.timeout_s)
+    performed = _perform(stage, campaign, job_id, marks_of(stage.paths), deadline)
+    return _report(stage, campaign, job_id, performed, reference, deadline)
 
 
-def run_reference(stage: Stage, spec: dict[str, Any]) -> str:
+def run_reference(stage: Stage, spec: dict[str, Any], deadline: Deadline | None = None) -> str:
     """Run a job undisturbed; returns its id.
 
     Raises:
-        Unavailable: it does not succeed in time.
+        TimedOut: it does not end in time; it is stopped.
+        Unavailable: it does not succeed.
     """
+    deadline = deadline or Deadline.after(stage.clock, stage.timeout_s)
     spec = {**spec, "name": f"{spec['name']}-reference"}
     job_id = str(stage.client.submit(spec)["job_id"])
-    deadline_ms = stage.clock.monotonic_ms() + stage.timeout_s * 1_000
-    while (job := stage.client.job(job_id))["phase"] not in ENDED:
-        if stage.clock.monotonic_ms() > deadline_ms:
-            raise Unavailable(f"the undisturbed job {job_id} did not end in time")
-        time.sleep(POLL_S)
+    with _stopped_at_timeout(stage, job_id):
+        while (job := stage.client.job(job_id))["phase"] not in ENDED:
+            deadline.require(f"the undisturbed job {job_id} is {job['phase']}")
+            time.sleep(POLL_S)
     if job["phase"] != "succeeded":
         raise Unavailable(f"the undisturbed job {job_id} {job['phase']}: {job['detail']}")
     return job_id
+
+
+@contextlib.contextmanager
+def _stopped_at_timeout(stage: Stage, job_id: str) -> Iterator[None]:
+    """Stop a job of ours that nobody waits for any more: it would keep its hosts and faults."""
+    try:
+        yield
+    except TimedOut as error:
+        try:
+            stage.client.act(job_id, "stop")
+        except EverstepError as trouble:
+            raise TimedOut(f"{error}; it could not be stopped: {trouble}") from None
+        raise TimedOut(f"{error}; it is stopped") from None
 
 
 def without(spec: dict[str, Any], skipped: list[list[int]]) -> dict[str, Any]:
@@ -122,37 +158,69 @@ def without(spec: dict[str, Any], skipped: list[list[int]]) -> dict[str, Any]:
     return {**spec, "data": {**data, "skipped": [*data.get("skipped", []), *skipped]}}
 
 
-def _perform(stage: Stage, campaign: Campaign, job_id: str, marks: Path) -> Performed:
+def _perform(
+    stage: Stage, campaign: Campaign, job_id: str, marks: Path, deadline: Deadline
+) -> Performed:
     hand = Hand(paths=stage.paths, client=stage.client, job_id=job_id, clock=stage.clock)
-    performance = Performance(hand, campaign, marks, say=stage.say, timeout_s=stage.timeout_s)
+    performance = Performance(hand, campaign, marks, say=stage.say, deadline=deadline)
     return performance.run()
 
 
 def _report(
-    stage: Stage, campaign: Campaign, job_id: str, performed: Performed, reference: str
+    stage: Stage,
+    campaign: Campaign,
+    job_id: str,
+    performed: Performed,
+    reference: str,
+    deadline: Deadline,
+    why: str = "",
 ) -> dict[str, Any]:
     client = stage.client
     job = client.job(job_id)
     matching = match(performed.done, client.incidents(job_id), client.refused_sources(job_id))
-    comparable = reference and job["phase"] == "succeeded"
-    return make_report(
+    states = States(why=why)
+    if reference and job["phase"] != "succeeded":
+        states = States(why=f"the job {job['phase']}, so that it has no end state")
+    elif reference:
+        try:
+            states = compare(stage, job_id, reference, deadline)
+        except TimedOut as error:
+            states = States(why=str(error))
+            performed.problems.append(str(error))
+    report = make_report(
         campaign=campaign,
         job=job,
         matching=matching,
         missed=performed.missed,
         problems=performed.problems,
         ledger=client.goodput(job_id),
-        states=compare(stage, job_id, reference) if comparable else States(),
+        states=states,
     )
+    return {**report, "timed_out": deadline.passed and bool(performed.problems)}
 
 
-def compare(stage: Stage, job_id: str, reference: str) -> States:
-    """Compare the end states of two jobs, bit for bit."""
-    from everstep.cli.demo_state import compare_states, open_store, wait_durable
+def compare(stage: Stage, job_id: str, reference: str, deadline: Deadline) -> States:
+    """Compare the end states of two jobs, bit for bit. Raises TimedOut."""
+    from everstep.cli.demo_state import (
+        DURABLE_TIMEOUT_S,
+        compare_states,
+        open_store,
+        wait_durable,
+    )
 
     stage.say("comparing the end states, every tensor of every rank")
     client = stage.client
-    found = [wait_durable(client, one, client.job(one)["step"]) for one in (job_id, reference)]
+    doing = "the end states are being compared"
+    deadline.require(doing)
+    patience_s = min(deadline.left_s, DURABLE_TIMEOUT_S)
+    try:
+        found = [
+            wait_durable(client, one, client.job(one)["step"], timeout_s=patience_s)
+            for one in (job_id, reference)
+        ]
+    except Unavailable:
+        deadline.require(doing)
+        raise
     into = stage.paths.root / "compare"
 
     async def work() -> States:
@@ -165,4 +233,11 @@ def compare(stage: Stage, job_id: str, reference: str) -> States:
             differences=result.differences,
         )
 
-    return asyncio.run(work())
+    async def in_time() -> States:
+        return await asyncio.wait_for(work(), deadline.left_s)
+
+    try:
+        return asyncio.run(in_time())
+    except TimeoutError:
+        deadline.require(doing)
+        raise

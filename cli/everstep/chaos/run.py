@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from everstep.chaos.campaign import Campaign, Planned
+from everstep.chaos.deadline import Deadline
 from everstep.chaos.hand import Appointment, Hand
 from everstep.chaos.kinds import By, Whom
 from everstep.chaos.truth import Done
@@ -29,7 +30,7 @@ from everstep.core.errors import (
     Unavailable,
 )
 from everstep.core.system import Clock
-from everstep.faults.kinds import MARKS_VARIABLE, Flip, as_environment
+from everstep.faults.kinds import MARKS_VARIABLE, WRONG, Flip, as_environment
 from everstep.local import launch
 from everstep.local.state import Stack, StatePaths
 
@@ -37,6 +38,8 @@ POLL_S: Final = 0.1  # steps take about a second
 TRIES_MS: Final = 60_000  # a fault that cannot be done now is tried as long as a recovery takes
 LOOK_TIMEOUT_MS: Final = 120_000  # for the last incident to be settled when a job has ended
 MARKS: Final = "chaos"  # below the stack's directory: what has struck, one directory a job
+
+CAMPAIGN_IS_WRONG: Final = "the campaign is wrong"
 
 Say = Callable[[str], None]
 
@@ -104,7 +107,7 @@ class Performance:
     """One campaign on one job."""
 
     def __init__(
-        self, hand: Hand, campaign: Campaign, marks: Path, *, say: Say, timeout_s: float
+        self, hand: Hand, campaign: Campaign, marks: Path, *, say: Say, deadline: Deadline
     ) -> None:
         self._hand = hand
         self._client: Client = hand.client
@@ -113,7 +116,8 @@ class Performance:
         self._campaign = campaign
         self._marks = marks / hand.job_id
         self._say = say
-        self._timeout_ms = timeout_s * 1_000
+        self._deadline = deadline
+        self._told: set[str] = set()  # marks that were spoken of
         self._seen = Watched()
         self._waiting = [one for one in campaign.faults if one.kind.by is By.STACK]
         self._since_ms: dict[int, float] = {}  # fault -> when it was first due
@@ -124,18 +128,16 @@ class Performance:
         """Strike until the job has ended; whatever lasts is ended in any case.
 
         Raises:
-            Unavailable: the job does not end in time.
+            TimedOut: the job does not end in time.
         """
-        begun_ms = self._clock.monotonic_ms()
         try:
             while not self._ended():
                 self._keep_appointments()
                 self._strike_what_is_due()
-                if self._clock.monotonic_ms() - begun_ms > self._timeout_ms:
-                    raise Unavailable(
-                        f"job {self._job_id} did not end within {self._timeout_ms / 1e3:.0f} s: "
-                        f"it is {self._seen.phase} at step {self._seen.step}"
-                    )
+                self._tell_marks()
+                at = f"at step {self._seen.step}" if self._seen.step >= 0 else "at no step yet"
+                phase = self._seen.phase or "not heard of"
+                self._deadline.require(f"job {self._job_id} is {phase}, {at}")
                 time.sleep(POLL_S)
         finally:
             self._attempt("healing", self._hand.heal)
@@ -167,7 +169,9 @@ class Performance:
             try:
                 struck = self._hand.strike(planned)
             except EverstepError as error:
-                if now_ms - since_ms > TRIES_MS:
+                if isinstance(error, InvalidInput):
+                    error = InvalidInput(f"{CAMPAIGN_IS_WRONG}: {error}")
+                if isinstance(error, InvalidInput) or now_ms - since_ms > TRIES_MS:
                     self._waiting.remove(planned)
                     self._result.missed[planned.number] = str(error)
                     self._say(f"{planned}: could not be done: {error}")
@@ -208,9 +212,23 @@ class Performance:
             self._result.problems.append(f"{what}: {error}")
             self._say(f"{what}: {error}")
 
+    def _tell_marks(self) -> None:
+        """Say what ranks have done to themselves since the last look."""
+        for path in sorted(set(self._marks.glob("*.json")), key=lambda one: one.name):
+            if path.name in self._told:
+                continue
+            self._told.add(path.name)
+            said = msgspec.json.decode(path.read_bytes())
+            fault = said["fault"]
+            what = f"rank {said['rank']} on {said['host']}: {fault['type']} at step {fault['step']}"
+            wrong = f": {CAMPAIGN_IS_WRONG}: {said[WRONG]}" if WRONG in said else ""
+            self._say(f"{what}{wrong}")
+
     def _collect_marks(self) -> None:
         """Learn from the ranks' marks what they have done to themselves."""
-        marks = [msgspec.json.decode(path.read_bytes()) for path in self._marks.glob("*.json")]
+        found = [msgspec.json.decode(path.read_bytes()) for path in self._marks.glob("*.json")]
+        marks = [one for one in found if WRONG not in one]
+        wrong = [one for one in found if WRONG in one]
         for planned in self._campaign.faults:
             if planned.kind.by is not By.RANK:
                 continue
@@ -219,7 +237,10 @@ class Performance:
             wanted = msgspec.to_builtins(first_of)
             mine = [one for one in marks if one["fault"] == wanted]
             if not mine:
-                self._result.missed[planned.number] = "no rank came to it"
+                impossible = [one[WRONG] for one in wrong if one["fault"] == wanted]
+                self._result.missed[planned.number] = (
+                    f"{CAMPAIGN_IS_WRONG}: {impossible[0]}" if impossible else "no rank came to it"
+                )
                 continue
             first = min(mine, key=lambda one: (one["at_ms"], one["rank"] != planned.rank))
             named = next((one for one in mine if one["rank"] == planned.rank), first)
@@ -242,7 +263,7 @@ class Performance:
     def _wait_settled(self) -> None:
         """Wait until the monitor, too, knows that all is over."""
         deadline_ms = self._clock.monotonic_ms() + LOOK_TIMEOUT_MS
-        while self._clock.monotonic_ms() < deadline_ms:
+        while self._clock.monotonic_ms() < deadline_ms and not self._deadline.passed:
             try:
                 incidents = self._client.incidents(self._job_id)
             except (Unavailable, NotFoundError):

@@ -1,6 +1,7 @@
 """The ``everstep`` command: runs it and turns every expected failure into one sentence.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage, 3 the job was stopped, 130 interrupted.
+Exit codes: 0 success, 1 failure, 2 wrong usage, 3 the job was stopped, 124 a campaign
+ran out of time, 130 interrupted.
 
 Nothing of ours or of others is imported on top: half a second of imports would otherwise be a time
 in which Ctrl-C prints a traceback.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -10,14 +12,20 @@ import typer
 import yaml
 
 from everstep.chaos.campaign import Campaign, parse_campaign
-from everstep.chaos.kinds import KINDS, Blamed
+from everstep.chaos.kinds import KINDS, Blamed, Equal
+from everstep.chaos.possible import Setting
+from everstep.cli.client import is_local_stack
+from everstep.cli.local_check import check_paths
 from everstep.cli.options import JsonFlag, register, session_of
 from everstep.cli.output import ERR, OUT, print_json, print_table
 from everstep.cli.run_commands import read_spec
 from everstep.core.errors import InvalidInput
+from everstep.core.spec import parse_spec
 from everstep.core.system import SystemClock
+from everstep.local import launch
 
-RUN_TIMEOUT_S: Final = 3_600.0  # one run; a campaign of hours needs more
+RUN_TIMEOUT_S: Final = 3_600.0  # a campaign of hours needs more
+EXIT_TIMED_OUT: Final = 124  # as of `timeout`
 WORLD_DEFAULT: Final = 8  # ranks that `check` supposes when it is given no spec
 File = Annotated[Path, typer.Argument(metavar="CAMPAIGN.YAML", help="The campaign.")]
 
@@ -47,7 +55,7 @@ def run(
         Path | None, typer.Option("--out", metavar="FILE", help="Write the report there, as JSON.")
     ] = None,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=1, help="Give a run up after so many seconds.")
+        float, typer.Option("--timeout", min=1, help="Give it all up after so many seconds.")
     ] = RUN_TIMEOUT_S,
     as_json: JsonFlag = False,
 ) -> None:
@@ -55,22 +63,28 @@ def run(
 
     The stack must have been started with `everstep up --chaos`. Exit code 0 only if every fault
     was found, blamed on whom it met and put right, nothing else was found, and the end state is
-    what it should be.
+    what it should be; 124 if it was given up after --timeout seconds, counted over all of it: the
+    undisturbed run, the job, the comparison. A job that it launched is stopped then.
 
     Examples:
       everstep chaos run campaign.yaml --spec job.yaml --reference
       everstep chaos run campaign.yaml --job demo-4f21ac --json
     """
-    from everstep.chaos import perform
-    from everstep.chaos.outcome import report_lines
-    from everstep.chaos.run import require_chaos
+    from everstep.chaos import perform, preflight
+    from everstep.chaos.deadline import TimedOut
+    from everstep.chaos.outcome import wanted_equal
+    from everstep.chaos.run import require_chaos, require_outside
 
     if (spec is None) == (not job):
         raise InvalidInput("say which job: --spec JOB.YAML launches one, --job names one that runs")
+    if reference and against:
+        raise InvalidInput("--reference makes a run to compare with, --against names one: say one")
     if reference and spec is None:
         raise InvalidInput("--reference needs --spec: what is to run undisturbed? Or use --against")
     session = session_of(context)
-    require_chaos(session.paths)
+    if out is not None:
+        preflight.require_writable(out)
+    stack = require_chaos(session.paths)
     with session.client() as client:
         stage = perform.Stage(
             paths=session.paths,
@@ -79,26 +93,58 @@ def run(
             say=lambda line: ERR.print(line, markup=False),
             timeout_s=timeout_s,
         )
+        running: dict[str, Any] = {}
         if spec is not None:
-            told = read_spec(spec).model_dump(mode="json")
-            campaign = read_campaign(file, _world_size(told))
-            report = perform.on_new_job(
-                stage, campaign, told, reference=against, make_reference=reference
-            )
+            checked = read_spec(spec)
+            if is_local_stack():
+                check_paths(checked)
+            told = checked.model_dump(mode="json")
         else:
-            campaign = read_campaign(file, _world_size(client.job(job)["spec"]))
-            report = perform.on_running_job(stage, campaign, job, reference=against)
-    if out is not None:
-        out.write_text(json.dumps(report, indent=2) + "\n")
+            running = client.job(job)
+            preflight.require_running(running)
+            told = parse_spec(running["spec"]).model_dump(mode="json")
+        setting = preflight.setting_of(stack, told)
+        if job:
+            placed = (running.get("placement") or {}).get("hosts") or ()
+            setting = replace(setting, job_hosts=len(placed))
+        campaign = possible_campaign(file, setting, told)
+        if against:
+            preflight.require_comparable(client, against, told)
+        if reference:
+            spiky = wanted_equal(campaign) is Equal.SKIPPED
+            preflight.require_reference(told, leaves_batches_out=spiky)
+        if job:
+            require_outside(campaign)
+        try:
+            report = (
+                perform.on_running_job(stage, campaign, job, reference=against)
+                if job
+                else perform.on_new_job(
+                    stage, campaign, told, reference=against, make_reference=reference
+                )
+            )
+        except TimedOut as error:
+            ERR.print(f"error: {error}", markup=False)
+            raise typer.Exit(EXIT_TIMED_OUT) from None
+    _tell(report, out, as_json=as_json)
+    raise typer.Exit(EXIT_TIMED_OUT if report["timed_out"] else 0 if report["ok"] else 1)
+
+
+def _tell(report: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
+    """Print the verdict first: what cannot be written must not be lost."""
+    from everstep.chaos.outcome import report_lines
+
     if as_json:
         print_json(report)
     else:
         for line in report_lines(report):
             OUT.print(line, markup=False)
-    raise typer.Exit(0 if report["ok"] else 1)
+    if out is not None:
+        out.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def check(
+    context: typer.Context,
     file: File,
     spec: Annotated[
         Path | None, typer.Option("--spec", metavar="JOB.YAML", help="Of the job it is meant for.")
@@ -107,26 +153,51 @@ def check(
 ) -> None:
     """Check a campaign and print what would happen.
 
-    Without --spec, for a job of 8 ranks.
+    Without --spec, for a job of 8 ranks. Hosts are those of the stack that runs here. What could
+    not be checked is said.
 
     Example:
       everstep chaos check campaign.yaml --spec job.yaml
     """
-    world_size = WORLD_DEFAULT
-    if spec is not None:
-        world_size = _world_size(read_spec(spec).model_dump(mode="json"))
-    campaign = read_campaign(file, world_size)
+    from everstep.chaos import preflight
+    from everstep.chaos.possible import not_checked
+
+    told = None if spec is None else read_spec(spec).model_dump(mode="json")
+    setting = preflight.setting_of(launch.running_stack(session_of(context).paths), told)
+    campaign = possible_campaign(file, setting, told)
+    unknown = not_checked(campaign, setting)
     if as_json:
         faults = [
             {"number": one.number, "kind": one.kind.name, "by": one.kind.by, "what": str(one)}
             for one in campaign.faults
         ]
-        print_json({"name": campaign.name, "seed": campaign.seed, "faults": faults})
+        said = {"name": campaign.name, "seed": campaign.seed, "faults": faults}
+        print_json({**said, "not_checked": unknown})
         return
     count = len(campaign.faults)
     OUT.print(f"campaign {campaign.name}, seed {campaign.seed}: {count} faults", markup=False)
     for one in campaign.faults:
         OUT.print(f"  {one}; right: {_right(one.kind.name)}", markup=False)
+    for line in unknown:
+        OUT.print(f"not checked: {line}", markup=False)
+
+
+def possible_campaign(file: Path, setting: Setting, spec: Mapping[str, Any] | None) -> Campaign:
+    """Read a campaign that can happen there.
+
+    Raises:
+        InvalidInput: it cannot be read, or names what is not there.
+    """
+    from everstep.chaos.possible import require_possible
+    from everstep.chaos.preflight import world_size
+
+    ranks = WORLD_DEFAULT if spec is None else world_size(spec["layout"])
+    campaign = read_campaign(file, ranks).on_hosts(setting.job_hosts)
+    try:
+        require_possible(campaign, setting)
+    except InvalidInput as error:
+        raise InvalidInput(f"{file}: {error}") from None
+    return campaign
 
 
 def kinds(as_json: JsonFlag = False) -> None:
@@ -177,13 +248,6 @@ def add_to(app: typer.Typer) -> None:
     for command in (run, check, kinds):
         register(chaos_app, command)
     app.add_typer(chaos_app)
-
-
-def _world_size(spec: dict[str, Any]) -> int:
-    size = 1
-    for count in spec["layout"].values():
-        size *= int(count)
-    return size
 
 
 def _right(name: str) -> str:

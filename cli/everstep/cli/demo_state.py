@@ -19,13 +19,15 @@ DURABLE_TIMEOUT_S: Final = 60.0  # uploads of the demo's few MB take a second
 POLL_S: Final = 0.2
 
 
-def wait_durable(client: Client, job_id: str, step: int) -> dict[str, Any]:
+def wait_durable(
+    client: Client, job_id: str, step: int, *, timeout_s: float = DURABLE_TIMEOUT_S
+) -> dict[str, Any]:
     """Return the complete checkpoint of ``step``.
 
     Raises:
         Unavailable: it is not complete in time.
     """
-    deadline_s = time.monotonic() + DURABLE_TIMEOUT_S
+    deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         for checkpoint in client.checkpoints(job_id):
             if checkpoint["step"] == step and checkpoint.get("manifest_uri"):
@@ -33,7 +35,7 @@ def wait_durable(client: Client, job_id: str, step: int) -> dict[str, Any]:
         time.sleep(POLL_S)
     raise Unavailable(
         f"job {job_id} has no complete checkpoint of its last step {step} after "
-        f"{DURABLE_TIMEOUT_S:.0f} s; `everstep checkpoints --job {job_id}` lists what there is"
+        f"{timeout_s:.0f} s; `everstep checkpoints --job {job_id}` lists what there is"
     )
 
 

@@ -41,6 +41,7 @@ def test_check_says_what_would_happen_and_what_would_be_right(file):
         "campaign two-deaths, seed 7: 2 faults",
         "  at step 8: kill_rank of rank 3; right: rank_killed, rank named",
         "  after 20 s: stop_service of monitor for 5 s; right: nothing happens to the run",
+        "not checked: whether the job has a step 8: --spec tells",
     ]
     told = json.loads(run("check", file, "--json").output)
     assert [one["kind"] for one in told["faults"]] == ["kill_rank", "stop_service"]
