@@ -88,7 +88,7 @@ def _on_ranks() -> list[Row]:
         ),
         Row(
             name="slow", fault={"kind": "slow", "rank": VICTIM, "percent": 50.0},
-            spec={"steps": 110},
+            spec={"steps": 250},
         ),
     ]  # fmt: skip
 
@@ -133,7 +133,7 @@ def _on_hosts() -> list[Row]:
         Row(name="flaky_host", fault={"kind": "flaky_host", **its, "for_s": 8}, spec=long),
         Row(
             name="slow_host", fault={"kind": "slow_host", **its, "percent": 50.0},
-            spec={"steps": 110},
+            spec={"steps": 250},
         ),
         Row(name="kill_agent", fault={"kind": "kill_agent", **its}),
         Row(name="partition_host", fault={"kind": "partition_host", **its, "for_s": 20}, spec=long),

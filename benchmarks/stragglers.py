@@ -64,6 +64,7 @@ class Told:
     step: int
     own_ms: float
     first: bool = False
+    step_time_ms: float = 500.0  # windows are of steps here, as in runs whose steps are longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.torch, pytest.mark.timeout(600)]
 
 VICTIM = 5
 SLOW = 2
-SLOW_STEPS = 150
+SLOW_STEPS = 600  # of half a tenth of a second or more: a window takes 20 s
 PAUSE_S = 20.0  # longer than any limit on silence
 
 

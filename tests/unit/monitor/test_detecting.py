@@ -35,6 +35,7 @@ def tell(detecting: Detecting, step: int, watch: Watch = WATCH, *, slow: int = -
                 position=step - 1,
                 loss=2.0,
                 grad_norm=1.0,
+                step_time_ms=500.0,
                 own_ms=(200.0 if rank >= 4 else 100.0) * (1.5 if rank == slow else 1.0),
                 health="skipped_non_finite" if skip else "ok",
             )

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from everstep.monitor.detectors.straggler import Crew, Limits, Window
 from everstep.monitor.detectors.straggler_course import LATE_STEPS, StragglerCourse
 
-LIMITS = Limits(part_steps=3, windows=(Window(parts=3, ratio_min=1.06),), slow_share_min=1.0)
+LIMITS = Limits(
+    part_steps=3,
+    part_ms_min=600.0,
+    windows=(Window(parts=3, ratio_min=1.06),),
+    slow_share_min=1.0,
+)
 WINDOW = 9
 CREW = Crew(["stage 0"] * 4, ["h0", "h0", "h1", "h1"])
 RANKS = {"h0": (0, 1), "h1": (2, 3)}
@@ -24,6 +29,7 @@ class Own:
     step: int
     own_ms: float
     first: bool = False
+    step_time_ms: float = 200.0
 
 
 def message(host: str, step: int, *, slow: int | None = None, first: bool = False) -> list[Own]:
@@ -50,6 +56,17 @@ def test_window_is_judged_once_it_is_whole_and_then_after_every_part():
     """Windows overlap: whoever is slow is named at most a part after a window of slowness."""
     judged = feed(course(), range(1, 16))
     assert [(one.first_step, one.last_step) for one in judged] == [(1, 9), (4, 12), (7, 15)]
+
+
+def test_part_of_short_steps_has_more_of_them():
+    """So that a window is as long as the neighbours of a busy machine stay the same."""
+    short = course()
+    judged = []
+    for step in range(1, 41):
+        told = [Own(rank, step, 50.0, step_time_ms=50.0 + rank) for rank in range(4)]
+        judged += short.told(3, told)
+    # 53 ms by the slowest: 12 steps come to 600 ms, 11 do not.
+    assert [(one.first_step, one.last_step) for one in judged] == [(1, 36)]
 
 
 def test_rank_that_becomes_slow_is_named_a_part_after_its_window_at_the_latest():

@@ -49,12 +49,15 @@ class Window:
 class Limits:
     """When a rank counts as slow.
 
-    The figures are of 8 ranks on 2 cores that 10 to 20 other processes wanted too, and of such runs
-    with one rank's times made longer (docs/decisions.md).
+    The figures are of 8 ranks on 2 cores that 10 to 20 other processes wanted, and of such runs with
+    one rank's times made longer (docs/decisions.md).
     """
 
     # DESIGN section 11: a slow rank is to be named 5 steps after the window at the latest.
     part_steps: int = 5
+    # And so long: of 40 steps of 50 ms a busy machine's neighbours do not change, and five sound
+    # hosts were named within 5 minutes.
+    part_ms_min: float = 2_500.0
     # 40, 80 and 160 steps. 40 scatter by 1 to 2 % there, and a rank may have the slower of two
     # cores for as long; seen was 6.6 % of excess. What is sound evens out, so the longest window
     # may be asked for what is looked for, 5 %, less what it may be off.
@@ -66,15 +69,13 @@ class Limits:
     # Of the scatter of a window's parts, over the root of their number: what chance alone gives
     # three windows in a million, because every part judges three of each rank. With 3, two sound
     # ranks were named in 2,300 steps beside some twenty processes; of slow-downs by 5, 8 and 15 %
-    # laid on half of these, 36, 40 and 40 of 40 were found within 240 steps; with 4.5 31, 39, 40.
-    # Where nothing else runs it asks for nothing.
+    # laid on half of these, 36, 40, 40 of 40 were found in 240 steps; with 4.5 31, 39, 40.
     errors_min: float = 4.5
-    # A part scatters by 3 to 6 % there, so it can be asked for little more than evenness.
+    # A part scatters by 3 to 6 % there: it can be asked for little.
     part_ratio_min: float = 1.01
-    # Of the parts, to be above that: who is slow half of the time is not slow persistently.
+    # Of the parts, to be above that: who is slow half of the time is not.
     slow_share_min: float = 0.625
-    # Of a rank's role. Of two ranks nobody can tell the slow one from the fast one; of three, one
-    # that is disturbed decides.
+    # Of a rank's role. Of two nobody can tell the slow one; of three, a disturbed one decides.
     peers_min: int = 3
     # The slow ones must be this many times as far off as the slowest of the others: in a role
     # whose times scatter there is always a slowest rank.

@@ -6,7 +6,8 @@ without those that are missing. A step is taken once, in order, and what comes l
 new generation begins with an empty window: other hosts, other times.
 
 A rank costs 37 numbers of 8 bytes (5 steps and 32 parts), whatever the run's length: 4.8 MB for
-16,384 ranks. What time it takes is measured by benchmarks/stragglers.py.
+16,384 ranks; where steps take less than half a second, parts have more of them. What time it takes
+is measured by benchmarks/stragglers.py.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ class OwnStep(Protocol):
         ...
 
     @property
+    def step_time_ms(self) -> float:
+        """All of it."""
+        ...
+
+    @property
     def first(self) -> bool:
         """Whether it is the first one of its generation: it warms up, and is not compared."""
         ...
@@ -71,7 +77,9 @@ class StragglerCourse:
         self._limits = limits
         self._pending: dict[int, dict[int, float]] = {}  # step -> rank -> own time
         self._taken = 0  # the newest step that was taken
+        self._pending_ms: dict[int, float] = {}  # step -> what it took
         self._steps: list[array[float]] = []  # of the part that is under way
+        self._part_ms = 0.0
         self._part_from = 0
         sizes = [window.parts for window in limits.windows]
         self._parts_min = min(sizes)
@@ -88,6 +96,8 @@ class StragglerCourse:
             if step.step > self._taken and 0 <= step.rank < len(self._crew.hosts):
                 own_ms = UNKNOWN if step.first or step.own_ms <= 0 else step.own_ms
                 self._pending.setdefault(step.step, {}).setdefault(step.rank, own_ms)
+                took_ms = max(self._pending_ms.get(step.step, 0.0), step.step_time_ms)
+                self._pending_ms[step.step] = took_ms
         return list(self._judgements())
 
     def _judgements(self) -> Iterator[Judgement]:
@@ -96,24 +106,27 @@ class StragglerCourse:
             whole = len(self._pending[first]) == len(self._crew.hosts)
             if not whole and max(self._pending) - first < LATE_STEPS:
                 return
-            self._take(first, self._pending.pop(first))
-            if len(self._steps) == self._limits.part_steps:
+            self._take(first, self._pending.pop(first), self._pending_ms.pop(first))
+            enough = len(self._steps) >= self._limits.part_steps
+            if enough and self._part_ms >= self._limits.part_ms_min:
                 self._end_part()
                 if len(self._parts) >= self._parts_min:
                     yield self._judge()
 
-    def _take(self, step: int, told: dict[int, float]) -> None:
+    def _take(self, step: int, told: dict[int, float], took_ms: float) -> None:
         self._taken = step
         if not any(own_ms > 0 for own_ms in told.values()):
             return  # a first step, or agents that do not tell
         if not self._steps:
             self._part_from = step
+        self._part_ms += took_ms
         own_ms = [told.get(rank, UNKNOWN) for rank in range(len(self._crew.hosts))]
         self._steps.append(array("d", relative(own_ms, self._crew)))
 
     def _end_part(self) -> None:
         ratios = array("d", middle(self._steps))
         self._steps.clear()
+        self._part_ms = 0.0
         self._parts.append(Part(first_step=self._part_from, last_step=self._taken, ratios=ratios))
 
     def _judge(self) -> Judgement:
