@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 import yaml
@@ -23,6 +23,10 @@ from everstep.core.errors import InvalidInput
 from everstep.core.spec import parse_spec
 from everstep.core.system import SystemClock
 from everstep.local import launch
+
+if TYPE_CHECKING:
+    from everstep.chaos.perform import Stage
+    from everstep.local.state import Stack
 
 RUN_TIMEOUT_S: Final = 3_600.0  # a campaign of hours needs more
 EXIT_TIMED_OUT: Final = 124  # as of `timeout`
@@ -70,10 +74,10 @@ def run(
       everstep chaos run campaign.yaml --spec job.yaml --reference
       everstep chaos run campaign.yaml --job demo-4f21ac --json
     """
-    from everstep.chaos import perform, preflight
+    from everstep.chaos import preflight
     from everstep.chaos.deadline import TimedOut
-    from everstep.chaos.outcome import wanted_equal
-    from everstep.chaos.run import require_chaos, require_outside
+    from everstep.chaos.perform import Stage
+    from everstep.chaos.run import require_chaos
 
     if (spec is None) == (not job):
         raise InvalidInput("say which job: --spec JOB.YAML launches one, --job names one that runs")
@@ -86,48 +90,63 @@ def run(
         preflight.require_writable(out)
     stack = require_chaos(session.paths)
     with session.client() as client:
-        stage = perform.Stage(
+        stage = Stage(
             paths=session.paths,
             client=client,
             clock=SystemClock(),
             say=lambda line: ERR.print(line, markup=False),
             timeout_s=timeout_s,
         )
-        running: dict[str, Any] = {}
-        if spec is not None:
-            checked = read_spec(spec)
-            if is_local_stack():
-                check_paths(checked)
-            told = checked.model_dump(mode="json")
-        else:
-            running = client.job(job)
-            preflight.require_running(running)
-            told = parse_spec(running["spec"]).model_dump(mode="json")
-        setting = preflight.setting_of(stack, told)
-        if job:
-            placed = (running.get("placement") or {}).get("hosts") or ()
-            setting = replace(setting, job_hosts=len(placed))
-        campaign = possible_campaign(file, setting, told)
-        if against:
-            preflight.require_comparable(client, against, told)
-        if reference:
-            spiky = wanted_equal(campaign) is Equal.SKIPPED
-            preflight.require_reference(told, leaves_batches_out=spiky)
-        if job:
-            require_outside(campaign)
         try:
             report = (
-                perform.on_running_job(stage, campaign, job, reference=against)
-                if job
-                else perform.on_new_job(
-                    stage, campaign, told, reference=against, make_reference=reference
-                )
+                _on_running_job(stage, stack, file, job, against)
+                if spec is None
+                else _on_new_job(stage, stack, file, spec, against, reference=reference)
             )
         except TimedOut as error:
             ERR.print(f"error: {error}", markup=False)
             raise typer.Exit(EXIT_TIMED_OUT) from None
     _tell(report, out, as_json=as_json)
     raise typer.Exit(EXIT_TIMED_OUT if report["timed_out"] else 0 if report["ok"] else 1)
+
+
+def _on_new_job(
+    stage: Stage, stack: Stack, file: Path, spec: Path, against: str, *, reference: bool
+) -> dict[str, Any]:
+    """Check all that can be known, then launch a job and disturb it."""
+    from everstep.chaos import perform, preflight
+    from everstep.chaos.outcome import wanted_equal
+
+    checked = read_spec(spec)
+    if is_local_stack():
+        check_paths(checked)
+    told = checked.model_dump(mode="json")
+    campaign = possible_campaign(file, preflight.setting_of(stack, told), told)
+    if against:
+        preflight.require_comparable(stage.client, against, told)
+    if reference:
+        spiky = wanted_equal(campaign) is Equal.SKIPPED
+        preflight.require_reference(told, leaves_batches_out=spiky)
+    return perform.on_new_job(stage, campaign, told, reference=against, make_reference=reference)
+
+
+def _on_running_job(
+    stage: Stage, stack: Stack, file: Path, job_id: str, against: str
+) -> dict[str, Any]:
+    """Check all that can be known, then disturb a job."""
+    from everstep.chaos import perform, preflight
+    from everstep.chaos.run import require_outside
+
+    job = stage.client.job(job_id)
+    preflight.require_running(job)
+    told = parse_spec(job["spec"]).model_dump(mode="json")
+    placed = (job.get("placement") or {}).get("hosts") or ()
+    setting = replace(preflight.setting_of(stack, told), job_hosts=len(placed))
+    campaign = possible_campaign(file, setting, told)
+    require_outside(campaign)
+    if against:
+        preflight.require_comparable(stage.client, against, told)
+    return perform.on_running_job(stage, campaign, job_id, reference=against)
 
 
 def _tell(report: dict[str, Any], out: Path | None, *, as_json: bool) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from everstep.cli.options import HostName, JsonFlag, register, session_of
-from everstep.cli.output import OUT, duration, print_json, short_time
+from everstep.cli.output import OUT, clock_time, duration, print_json, short_time
 from everstep.core.errors import InvalidInput
 from everstep.core.system import SystemClock
 
@@ -166,8 +166,9 @@ def maintain(
       everstep hosts maintain h3 --reason "new firmware"
       everstep hosts maintain h3 --until 2026-12-01T08:00
     """
+    back_ms = until_ms(until, now_ms=SystemClock().now_ms())
     with session_of(context).client() as client:
-        host = client.maintain(name, reason, until_ms(until))
+        host = client.maintain(name, reason, back_ms)
     if host["state"] == "cordoned":
         OUT.print(f"host {name} is free: `everstep hosts back {name}` returns it", markup=False)
     else:
@@ -178,15 +179,20 @@ def maintain(
         )
 
 
-def until_ms(text: str) -> int:
-    """Read a time; without a zone it is this machine's. Raises InvalidInput."""
+def until_ms(text: str, *, now_ms: int) -> int:
+    """Read a time to come; without a zone it is this machine's. Raises InvalidInput."""
     if not text:
         return 0
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidInput(f"--until {text!r} is no time: write it as 2026-12-01T08:00") from None
-    return int(at.astimezone(UTC).timestamp() * 1000)
+    at_ms = int(at.timestamp() * 1000)
+    if at_ms <= now_ms:
+        raise InvalidInput(
+            f"--until {text!r} is {clock_time(at_ms)}, which is over: it is {clock_time(now_ms)}"
+        )
+    return at_ms
 
 
 def add_care(app: typer.Typer) -> None:

@@ -131,11 +131,13 @@ def incidents(context: typer.Context, job: JobFilter = "", as_json: JsonFlag = F
 def incident_lines(incident: dict[str, Any], *, now_ms: int, width: int) -> list[str]:
     """Return an incident as lines: what, where and when; then what it cost; then why."""
     when = short_time(incident["detected_at_ms"], now_ms=now_ms)
-    seen = duration(incident["detected_at_ms"] - incident["failed_at_ms"])
+    seen_ms = incident["detected_at_ms"] - incident["failed_at_ms"]
+    # What shows only over many steps has no moment at which it began.
+    seen = f", noticed after {duration(seen_ms)}" if seen_ms else ""
     what = f"{incident['kind']} on {incident_place(incident)}"
     outcome = incident_outcome(incident) or "not recovered yet"
     below = [
-        f"{incident['action']}, noticed after {seen}; {outcome}",
+        f"{incident['action']}{seen}; {outcome}",
         *textwrap.wrap(incident["reason"], max(REASON_WIDTH_MIN, width - len(when) - 2)),
     ]
     job = incident["job_id"]

@@ -5,7 +5,6 @@ Deciders receive it as an argument; only ``core/system.py`` reads a clock.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Final, NewType
 
 Millis = NewType("Millis", int)
@@ -13,8 +12,3 @@ Millis = NewType("Millis", int)
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
 HOUR_MS: Final = 60 * MINUTE_MS
-
-
-def utc_time(at_ms: int) -> str:
-    """Return a moment as a person writes it, to the minute, for messages that go anywhere."""
-    return datetime.fromtimestamp(at_ms / SECOND_MS, UTC).strftime("%Y-%m-%d %H:%M UTC")

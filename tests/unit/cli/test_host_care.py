@@ -85,7 +85,14 @@ def test_last_probe_names_what_failed():
 
 def test_times_are_read_with_and_without_a_zone():
     """What cannot be read is refused with an example."""
-    assert until_ms("") == 0
-    assert until_ms("2026-12-01T08:00:00+01:00") == 1_796_108_400_000
+    assert until_ms("", now_ms=NOW_MS) == 0
+    assert until_ms("2026-12-01T08:00:00+01:00", now_ms=0) == 1_796_108_400_000
     with pytest.raises(InvalidInput, match="2026-12-01T08:00"):
-        until_ms("tomorrow")
+        until_ms("tomorrow", now_ms=0)
+
+
+def test_time_that_is_over_is_refused_with_dates():
+    """Both, as a person reads them."""
+    over = r"'2020-01-01' is 2020-01-01 00:00:00, which is over: it is 2027-01-1\d \d\d:\d\d:\d\d"
+    with pytest.raises(InvalidInput, match=over):
+        until_ms("2020-01-01", now_ms=NOW_MS)

@@ -8,7 +8,6 @@ from typing import assert_never
 
 from everstep.core.decision import Accepted, Rejected
 from everstep.core.probes import PAIR, ProbeReport, Verdict
-from everstep.core.time import utc_time
 from everstep.host_inventory.care import (
     Care,
     Fault,
@@ -111,10 +110,10 @@ def _returning(host: Host, why: str, at_ms: int) -> HostReturning:
 
 def _maintain(command: MaintainHost, host: Host, care: Care) -> Decision:
     if command.until_ms and command.until_ms <= command.at_ms:
-        until, now = utc_time(command.until_ms), utc_time(command.at_ms)
         return Rejected(
             "bad_until",
-            f"a maintenance of {host.host_id} until {until} would be over: it is {now}",
+            f"a maintenance of {host.host_id} until {command.until_ms} ms would be over: it is "
+            f"{command.at_ms} ms",
         )
     planned = MaintenancePlanned(
         host_id=host.host_id,
