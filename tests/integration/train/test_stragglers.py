@@ -111,9 +111,7 @@ def test_slow_ranks_are_named_within_a_part_after_their_window(make_world, make_
 
 def test_undisturbed_ranks_beside_a_busy_process_are_nobody(make_world, make_spec, core_eater):
     """A core that somebody else takes on and off slows whoever is on it just now."""
-    spec = make_spec(LAYOUT, steps=UNDISTURBED, args=SIZES)
-    spec["data"]["global_batch"] = 8  # of short steps a disturbance is the larger part
-    world = make_world("noisy", spec)
+    world = make_world("noisy", make_spec(LAYOUT, steps=UNDISTURBED, args=SIZES))
     world.start()
     watched = Watched(world)
     watched.until(lambda: False)
