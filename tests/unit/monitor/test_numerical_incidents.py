@@ -22,6 +22,7 @@ from everstep.monitor.events import (
     Action,
     ExitClass,
     GenerationProgressed,
+    IncidentClosed,
     IncidentOpened,
     IncidentRecovered,
     Mark,
@@ -155,11 +156,23 @@ def test_drain_has_cost_the_move_alone_and_no_step():
     assert (over.incident_id, over.lost_ms, over.lost_steps) == ("d1", 20, 0)
 
 
-def test_drain_that_never_came_to_pass_has_cost_nothing():
-    """The job ended first."""
+def test_drain_that_never_came_to_pass_is_no_recovery():
+    """The job ended first, where it was."""
     ended = MarkJob(job_id="j", generation=1, mark=Mark.ENDED, cause="succeeded", at_ms=900)
     over, _ = WATCH.given(*up(1), IncidentOpened(**DRAIN)).when(ended).decision.events
-    assert (over.incident_id, over.lost_ms) == ("d1", 0)
+    stayed = "the run ended where it was: no spare has taken the seat"
+    assert over == IncidentClosed(incident_id="d1", job_id="j", why=stayed, closed_at_ms=900)
+
+
+def test_drain_waits_on_where_a_recovery_has_had_to_keep_the_host():
+    """Another rank was killed meanwhile, and there was no spare then either."""
+    again = (marked(2, Mark.BEGUN, at_ms=500), marked(2, Mark.PLACED, hosts=HOSTS))
+    planned = marked(2, Mark.PLANNED, step=30)
+    killed = IncidentOpened(**OPEN)
+    given = WATCH.given(*up(1), IncidentOpened(**DRAIN), killed, *again, planned)
+    told = given.when(ObserveProgress(job_id="j", generation=2, step=31, at_ms=520))
+    _, *over = told.decision.events
+    assert [one.incident_id for one in over] == [killed.incident_id]
 
 
 def test_ranks_that_stop_for_a_drain_are_not_stray_before_there_is_a_plan():

@@ -187,7 +187,11 @@ def _progress(command: ObserveProgress, watch: Watch) -> Decision:
         at_ms=command.at_ms,
     )
     # A first step that was told late is no recovery from what befell its own generation.
-    earlier = tuple(r for r in watch.open_incidents if r.generation < command.generation)
+    earlier = tuple(
+        ref
+        for ref in watch.open_incidents
+        if ref.generation < command.generation and not _stays(ref, watch)
+    )
     return Accepted(
         (progressed, *_recovered(replace(watch, open_incidents=earlier), command.at_ms))
     )
@@ -318,21 +322,19 @@ def _closed(watch: Watch, ended: MarkJob) -> list[Event]:
     if ended.cause == "succeeded":
         return _recovered(watch, ended.at_ms)
     why = "the job failed" if ended.cause == "failed" else f"the job was {ended.cause}"
-    return [
-        IncidentClosed(
-            incident_id=ref.incident_id,
-            job_id=watch.job_id,
-            why=why,
-            closed_at_ms=ended.at_ms,
-        )
-        for ref in watch.open_incidents
-    ]
+    return [_without_recovery(ref, watch, why, ended.at_ms) for ref in watch.open_incidents]
 
 
 def _recovered(watch: Watch, at_ms: int) -> list[Event]:
-    """End every open incident, ``at_ms``: when the first new step was committed."""
+    """End every open incident, ``at_ms``: when the first new step was committed, or the run ended.
+
+    What a job was to move off and never did, it has not recovered from.
+    """
+    stayed = "the run ended where it was: no spare has taken the seat"
     return [
-        IncidentRecovered(
+        _without_recovery(ref, watch, stayed, at_ms)
+        if _stays(ref, watch)
+        else IncidentRecovered(
             incident_id=ref.incident_id,
             job_id=watch.job_id,
             recovered_at_ms=at_ms,
@@ -341,6 +343,18 @@ def _recovered(watch: Watch, at_ms: int) -> list[Event]:
         )
         for ref in watch.open_incidents
     ]
+
+
+def _without_recovery(ref: OpenIncidentRef, watch: Watch, why: str, at_ms: int) -> Event:
+    return IncidentClosed(
+        incident_id=ref.incident_id, job_id=watch.job_id, why=why, closed_at_ms=at_ms
+    )
+
+
+def _stays(ref: OpenIncidentRef, watch: Watch) -> bool:
+    """Whether a job is still on a host that it is to move off."""
+    here = {host.host_id for host in watch.hosts}
+    return ref.action is Action.DRAIN and not here.isdisjoint(ref.hosts)
 
 
 def _lost_ms(ref: OpenIncidentRef, watch: Watch, at_ms: int) -> int:

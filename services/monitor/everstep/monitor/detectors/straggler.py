@@ -49,8 +49,8 @@ class Window:
 class Limits:
     """When a rank counts as slow.
 
-    The figures are of 8 ranks on 2 cores that 10 to 20 other processes wanted, and of such runs with
-    one rank's times made longer (docs/decisions.md).
+    The figures are of 8 ranks on 2 cores that 10 to 20 others wanted, and of such runs with one
+    rank's times made longer (docs/decisions.md).
     """
 
     # DESIGN section 11: a slow rank is to be named 5 steps after the window at the latest.
