@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from everstep.controller import decider as controller
-from everstep.controller.outside import Looked
-from everstep.controller.runner import Runner
+from everstep.controller import policy
 from everstep.sim.faults import Fault
+from everstep.sim.jobs import plain_job
+from everstep.sim.network import Conditions
 from everstep.sim.shrink import reason_of, shrink
 from everstep.sim.swarm import plan_of, run_plan, run_seed
+from everstep.sim.world import Fleet
 
 SEEDS = 25  # a few seconds; `make sim` runs thousands
 PRINT = "from everstep.sim.swarm import run_seed; print(run_seed({seed}).digest)"
@@ -49,27 +50,25 @@ def test_another_seed_is_another_run():
 
 def test_failing_plan_is_cut_down_to_what_it_needs(monkeypatch):
     """None of the faults that are left could be left out as well."""
-
-    async def never(*_):
-        return Looked()
-
-    monkeypatch.setattr(Runner, "look_at_step", never)
-    monkeypatch.setattr(controller, "NO_SUCH_STEP", frozenset())
-    noise = tuple(
-        Fault(kind=kind, at_s=at_s, seed="noise")
-        for kind, at_s in (("save", 12.0), ("kill_agent", 30.0), ("objects_away", 50.0))
+    monkeypatch.setattr(policy, "wanted_layouts", lambda _: ())
+    faults = (
+        Fault(kind="save", at_s=5.0, seed="noise"),
+        Fault(kind="blink_host", at_s=10.0, seed="c"),
+        Fault(kind="objects_away", at_s=30.0, seed="noise"),
     )
-    failing = next(
-        outcome
-        for seed in range(127, 200)  # the first ones do not fail
-        if (plan := plan_of(seed)) and [fault.kind for fault in plan.faults].count("restart") > 1
-        if reason_of(outcome := run_plan(replace(plan, faults=(*plan.faults, *noise))))
+    job = replace(plain_job(0), layout=(1, 4, 1), elastic=True, recompute=5)
+    plan = replace(
+        plan_of(1),
+        fleet=Fleet(pods=2, hosts_per_pod=2),
+        conditions=Conditions(),
+        faults=faults,
+        jobs=(job,),
+        hold_s=10,
     )
+    failing = run_plan(plan)
+    assert "stays small although there is room" in reason_of(failing)
     small = shrink(failing)
     assert reason_of(small) == reason_of(failing)
-    faults = small.plan.faults
-    assert len(faults) < len(failing.plan.faults)
-    assert "restart" in {fault.kind for fault in faults}
-    for index in range(len(faults)):
-        less = replace(small.plan, faults=faults[:index] + faults[index + 1 :])
-        assert reason_of(run_plan(less)) != reason_of(small), "one more could have been left out"
+    assert [fault.kind for fault in small.plan.faults] == ["blink_host"]
+    assert small.plan.jobs == (replace(job, recompute=0),), "it need not do work twice"
+    assert reason_of(run_plan(replace(small.plan, faults=()))) == ""

@@ -85,6 +85,20 @@ async def vanish_host(world: World, random: Random) -> None:
     world.power_on(host_id)
 
 
+async def blink_host(world: World, random: Random) -> None:
+    """Lose a machine that is soon there again."""
+    hosts = _serving(world) or _machines(world)
+    if not hosts:
+        return
+    host_id = random.choice(hosts)
+    if not world.hosts[host_id].on:
+        return
+    lose = world.power_off if random.random() < 0.5 else world.vanish
+    lose(host_id)
+    await asyncio.sleep(random.uniform(1, 15))
+    world.power_on(host_id)
+
+
 async def kill_agent(world: World, random: Random) -> None:
     """Kill an agent alone; its supervisor starts it again."""
     hosts = [h for h in _machines(world) if world.hosts[h].agent is not None]
@@ -252,10 +266,13 @@ KINDS: Final[dict[str, Strike]] = {
 }
 
 
+# Drawn beside the others, where a job may shrink.
+LOSSES: Final[dict[str, Strike]] = {"blink_host": blink_host}
+
+
 def draw_losses(random: Random, *, until_s: float) -> list[Fault]:
     """Draw hosts that are lost beside all else: what a job that may shrink is there for."""
-    kinds = ("kill_host", "vanish_host")
-    return draw_kinds(kinds, random, nothing_share=0.2, count_max=3, until_s=until_s)
+    return draw_kinds(LOSSES, random, nothing_share=0.1, count_max=3, until_s=until_s)
 
 
 def draw_conditions(random: Random) -> Conditions:

@@ -10,10 +10,11 @@ from random import Random
 from typing import Any, Final
 
 from everstep.core.spec import JobSpec, parse_spec
-from everstep.sim.stage import spec_of
+from everstep.sim.stage import STEPS, spec_of
 
 # Samples a step; every number of groups that is drawn divides it.
 GLOBAL_BATCH: Final = 12
+ELASTIC_STEPS: Final = 90  # long enough to shrink and to grow back
 SMALL_BUDGET: Final = 4
 LARGE_BUDGET: Final = 1_000
 # (pp, dp_replicate, dp_shard) of tensor-parallel pairs: a host each.
@@ -56,7 +57,8 @@ class JobPlan:
     def spec(self) -> JobSpec:
         """Return what is launched."""
         pp, replicate, shard = self.layout
-        document: dict[str, Any] = spec_of(self.number).model_dump()
+        steps = ELASTIC_STEPS if self.elastic else STEPS
+        document: dict[str, Any] = spec_of(self.number, steps=steps).model_dump()
         document["layout"] = {"pp": pp, "dp_replicate": replicate, "dp_shard": shard, "tp": 2}
         document["data"] = {"path": "corpus", "sequence_tokens": 8, "global_batch": GLOBAL_BATCH}
         document["corruption"]["recompute_every_steps"] = self.recompute
@@ -89,8 +91,8 @@ def draw_jobs(random: Random, count: int, hosts: int) -> tuple[JobPlan, ...]:
 def _draw(random: Random, number: int, hosts: int) -> JobPlan:
     if random.random() < 0.33:
         return plain_job(number)
-    layout = random.choice((*WIDE, *NARROW) if hosts >= 4 else NARROW)
-    elastic = random.random() < 0.6
+    elastic = random.random() < 0.7
+    layout = random.choice((*WIDE, *WIDE, *NARROW) if hosts >= 4 and elastic else NARROW)
     return JobPlan(
         number=number,
         layout=layout,

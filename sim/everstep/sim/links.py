@@ -74,9 +74,7 @@ class Links:
         self._cut.clear()
         self._world.note("links", "mended")
         for key in sorted(self._stalled):
-            training = self._world.trainings[key]
-            if not any(run.stopped for run in training.runs.values()):
-                training.moving.set()
+            self._world.trainings[key].resume()
 
     def _stall(self, key: tuple[str, int], training: Training) -> None:
         self._stalled[key] = stall = self._stalled.get(key, 0) + 1

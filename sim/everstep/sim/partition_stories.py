@@ -160,6 +160,23 @@ async def partition_of_a_group(stage: Stage) -> None:
     assert all(one in {("partitioned", (host_id,)), ("partitioned", (spare,))} for one in told)
 
 
+async def link_flaps_after_all_hosts_have_vanished(stage: Stage) -> None:
+    """Seed 5145, the simulator's own: nobody was there to break the run, and the link revived it."""
+    world = stage.world
+    await _begin(stage)
+    old = world.trainings[JOB, 1]
+    for host_id in stage.hosts_of(JOB):
+        world.vanish(host_id)
+    step = old.step
+    await asyncio.sleep(2.0)
+    world.links.cut(_spares(stage)[:1])
+    world.links.cut([next(iter(old.runs))])
+    world.links.mend()
+    await asyncio.sleep(5.0)
+    assert old.step == step, "ranks that are gone have made a step"
+    await stage.finish(1)
+
+
 async def services_killed_in_a_partition(stage: Stage) -> None:
     """The monitor dies at its verdict, the controller at its decision: one outcome."""
     world = stage.world
@@ -231,6 +248,7 @@ STORIES: Final[tuple[Story, ...]] = (
     partition_without_a_spare,
     partition_of_halves,
     partition_of_a_group,
+    link_flaps_after_all_hosts_have_vanished,
     services_killed_in_a_partition,
     unreachable_and_the_job_stops,
     returned_from_a_partition,

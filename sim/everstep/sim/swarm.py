@@ -14,6 +14,7 @@ from everstep.sim.doubts import KINDS as DOUBTS
 from everstep.sim.doubts import draw_doubts
 from everstep.sim.faults import (
     KINDS,
+    LOSSES,
     Fault,
     Strike,
     draw_conditions,
@@ -38,8 +39,9 @@ from everstep.sim.upkeep import draw_upkeep
 from everstep.sim.world import Fleet, World
 
 TRAINING_S: Final = 120.0  # faults strike within this time of the launch
+LOSSES_S: Final = 60.0  # there must be time to grow back
 CHECK_EVERY_S: Final = 20  # of idle spares, where hosts also come back soon
-STRIKES: Final[dict[str, Strike]] = KINDS | DOUBTS | TROUBLES | PARTITIONS | FLIPS | UPKEEP
+STRIKES: Final[dict[str, Strike]] = KINDS | LOSSES | DOUBTS | TROUBLES | PARTITIONS | FLIPS | UPKEEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +83,8 @@ def plan_of(seed: int) -> Plan:
     jobs = draw_jobs(seeds.of("jobs"), count, 2 * hosts)
     losses = []
     if any(job.elastic for job in jobs):
-        losses = draw_losses(seeds.of("losses"), until_s=TRAINING_S)
-        hosts = seeds.of("spares").choice((2, 2, hosts))  # few: else nobody ever has to shrink
+        losses = draw_losses(seeds.of("losses"), until_s=LOSSES_S)
+        hosts = seeds.of("spares").choice((2, 2, 2, hosts))  # few: else nobody ever has to shrink
     faults = [
         *faults,
         *draw_doubts(seeds.of("doubts"), until_s=TRAINING_S),
@@ -99,7 +101,7 @@ def plan_of(seed: int) -> Plan:
         clocks_differ=clocks_differ,
         faults=at_moments(seeds.of("moments"), faults),
         jobs=jobs,
-        hold_s=seeds.of("care").choice((0, 0, 10, 30)),
+        hold_s=seeds.of("care").choice((0, 10, 10, 30)),
     )
 
 

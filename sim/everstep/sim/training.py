@@ -138,6 +138,14 @@ class Training:
         self.moving.clear()
         self.physics(self._time_out(why))
 
+    def resume(self) -> None:
+        """A link is back: collectives go on, unless a rank is gone or stands still.
+
+        Nobody may be there to break it: all its hosts have vanished, and it never steps again.
+        """
+        if all(not run.stopped and len(run.alive) == len(run.ranks) for run in self.runs.values()):
+            self.moving.set()
+
     async def _time_out(self, why: str) -> None:
         await asyncio.sleep(self.spec.recovery.collective_timeout_s)
         self.break_up(f"{why}: timed out")

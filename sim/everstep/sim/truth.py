@@ -179,14 +179,16 @@ class Truth:
         """A machine is about to be lost: the others must still have a common step in memory.
 
         The two-slot rule promises it as soon as one snapshot of the generation has been replicated
-        everywhere, unless replication was given up or a copy went bad.
+        everywhere, unless replication was given up or a copy went bad. A host that was lost and is
+        back has lost its memory all the same.
         """
         for run in host.runs.values():
             training = run.training
             others = [other for other in training.runs.values() if other.host is not host]
             everybody = [*others, run]
             settled = all(
-                one.host.on and one.replicated_step > training.restore_step for one in everybody
+                one.host.on and one.alive and one.replicated_step > training.restore_step
+                for one in everybody
             )
             if not training.stepping or not settled or self._spoilt(training):
                 continue

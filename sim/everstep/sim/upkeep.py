@@ -128,5 +128,5 @@ KINDS: Final[dict[str, Strike]] = {
 
 
 def draw_upkeep(random: Random, *, until_s: float) -> list[Fault]:
-    """Draw what befalls the hosts of this run, and when: in half of the runs nothing."""
-    return draw_kinds(KINDS, random, nothing_share=0.5, count_max=4, until_s=until_s)
+    """Draw what befalls the hosts of this run, and when: in a third of the runs nothing."""
+    return draw_kinds(KINDS, random, nothing_share=0.3, count_max=5, until_s=until_s)

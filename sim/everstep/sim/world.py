@@ -207,7 +207,7 @@ class World:
         host.data_link = True
         host.linked_s = asyncio.get_running_loop().time()
         for run in host.runs.values():
-            run.training.moving.set()
+            run.training.resume()
 
     def vanish(self, host_id: str) -> None:
         """Lose a machine and its network at once."""
