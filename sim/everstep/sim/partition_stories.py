@@ -161,7 +161,7 @@ async def partition_of_a_group(stage: Stage) -> None:
 
 
 async def link_flaps_after_all_hosts_have_vanished(stage: Stage) -> None:
-    """Seed 5145, the simulator's own: nobody was there to break the run, and the link revived it."""
+    """Seed 5145, the simulator's own: nobody was there to break the run, a link revived it."""
     world = stage.world
     await _begin(stage)
     old = world.trainings[JOB, 1]
