@@ -107,6 +107,7 @@ async def errors_that_rise(stage: Stage) -> None:
     """A burst is noted and ends; nothing moves for it."""
     host_id = await _begin(stage)
     stage.world.hosts[host_id].count_error("memory_corrected", by=500)
+    await stage.appended(MONITOR, "incident_opened")
     await stage.finish(1)
     assert await stage.causes(JOB) == ["launch"]
     [incident] = await stage.incidents(JOB)
