@@ -95,7 +95,9 @@ def test_launch_with_an_unusable_id_or_spec_is_refused():
 
 def test_command_for_an_unknown_job_is_refused():
     """There is nothing to stop."""
-    JOBS.when(StopJob(job_id="nope", at_ms=0)).then_rejected("unknown_job")
+    unknown = JOBS.when(StopJob(job_id="nope", at_ms=0))
+    unknown.then_rejected("unknown_job")
+    assert unknown.decision.detail == "there is no job 'nope'; `everstep jobs` lists them"
 
 
 def test_lost_host_begins_the_next_generation_without_it():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.clocks import ManualClock
+from torch import nn
 
 from everstep.core.errors import InvalidInput
 from everstep.core.spec import LayoutSpec
@@ -25,6 +26,7 @@ from everstep.train.faults import (
     injector,
     poisoned,
 )
+from everstep.train.state import TrackedState
 
 STEP = 4
 
@@ -214,7 +216,18 @@ def test_fault_that_cannot_happen_is_noted_for_the_campaign(tmp_path):
     noted = json.loads(path.read_text())
     assert (noted["wrong"], noted["rank"], noted["host"]) == ("no parameter 'none'", 3, "h2")
     assert marks.said(flip) is None
-    with pytest.raises(
-        InvalidInput, match=r"EVERSTEP_FAULTS are wrong, not the code: no p"
-    ):
+    with pytest.raises(InvalidInput, match=r"EVERSTEP_FAULTS are wrong, not the code: no p"):
         marks_in(tmp_path).set_aside(flip, error)
+
+
+def test_rank_goes_on_without_a_campaigns_fault_that_names_what_it_has_not(tmp_path):
+    """The campaign reads why; a fault that was given by hand ends the rank, and says whose it is."""
+    model = nn.Linear(2, 2)
+    state = TrackedState(torch.device("cpu"), {"model": model})
+    env = as_environment(at(rank=3, step=STEP).flip(Part.PARAMETER, tensor="none"))
+    campaign = {**env, MARKS_VARIABLE: str(tmp_path), "EVERSTEP_JOB_ID": "j"}
+    injector(campaign, 3).watch(state, 0)
+    (path,) = (tmp_path / "j").iterdir()
+    assert "no parameter 'none'" in json.loads(path.read_text())["wrong"]
+    with pytest.raises(InvalidInput, match=r"EVERSTEP_FAULTS are wrong, not the code"):
+        injector(env, 3).watch(state, 0)

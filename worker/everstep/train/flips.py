@@ -36,6 +36,7 @@ SetAside = Callable[[Flip, InvalidInput], None]
 
 _UNSIGNED: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _BITS_OF_A_BYTE: Final = 8
+NAMED_MAX: Final = 12  # enough to see how names are built; a model has hundreds
 
 
 def flip_bit(tensor: Tensor, *, element: int, bit: int) -> tuple[float, float]:
@@ -268,9 +269,12 @@ def _chosen(flip: Flip, candidates: Mapping[str, T]) -> tuple[str, T]:
     wanted = flip.tensor
     fitting = sorted(n for n in candidates if n == wanted or n.endswith(f".{wanted}") or not wanted)
     if not fitting:
+        named = sorted(candidates)
+        more = len(named) - NAMED_MAX
+        there = ", ".join(named[:NAMED_MAX]) or "none"
         raise InvalidInput(
-            f"no {flip.part} {wanted!r} to flip a bit of on rank {flip.rank}: there are "
-            f"{', '.join(sorted(candidates)) or 'none'}"
+            f"no {flip.part} {wanted!r} to flip a bit of on rank {flip.rank}: there are {there}"
+            f"{f' and {more} more' if more > 0 else ''}"
         )
     name = fitting[0] if wanted else seeded(seed_of(flip)).choice(fitting)
     return name, candidates[name]
