@@ -221,7 +221,7 @@ def test_fault_that_cannot_happen_is_noted_for_the_campaign(tmp_path):
 
 
 def test_rank_goes_on_without_a_campaigns_fault_that_names_what_it_has_not(tmp_path):
-    """The campaign reads why; a fault that was given by hand ends the rank, and says whose it is."""
+    """The campaign reads why; a fault that was given by hand ends the rank and says whose it is."""
     model = nn.Linear(2, 2)
     state = TrackedState(torch.device("cpu"), {"model": model})
     env = as_environment(at(rank=3, step=STEP).flip(Part.PARAMETER, tensor="none"))
