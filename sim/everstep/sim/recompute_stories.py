@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from everstep.monitor.events import Action, IncidentOpened
+from everstep.monitor.wiring import NAME as MONITOR
 from everstep.sim.corruption_stories import begin, lose_spares, replicas
 from everstep.sim.corruption_stories import found as found_in_the_end
 from everstep.sim.remaking import Flaw
@@ -132,6 +133,7 @@ async def wrong_work_where_bits_may_vary(stage: Stage) -> None:
     spec = replicas(3, corruption=EVERY, deterministic=False)
     await begin(stage, spec)
     stage.world.flaws.hosts[stage.hosts_of(JOB)[1]] = Flaw(first=WRONG)
+    await stage.appended(MONITOR, "incident_opened")
     await stage.finish(1)
     incidents = await stage.incidents(JOB)
     assert {(one.kind, one.action) for one in incidents} == {("recompute_differs", Action.NOTE)}
