@@ -70,7 +70,7 @@ def _wrong_with(planned: Planned, setting: Setting) -> Iterator[str]:
     if steps is not None and planned.at_step >= steps:
         yield (
             f"at_step {planned.at_step} is behind the job's end: it has {steps} steps, the last "
-            f"fault can strike at {steps - 1}"
+            f"fault can strike at {steps - 1} (a random one lies within `window`)"
         )
     if hosts is not None and planned.host and planned.host not in hosts:
         known = ", ".join(sorted(hosts))
