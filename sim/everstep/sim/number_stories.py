@@ -58,6 +58,18 @@ async def loss_spike_before_any_checkpoint(stage: Stage) -> None:
     assert training.state not in stage.world.numbers.wrecked
 
 
+async def loss_spike_before_the_window_is_full(stage: Stage) -> None:
+    """Its first raised loss was taken for usual: the batch before that is left out all the same."""
+    await begin(stage, 6)
+    await stage.finish(1)
+    [incident] = [one for one in await stage.incidents(JOB) if one.kind == "loss_spike"]
+    assert incident.suspect_from_step == 7, incident
+    assert incident.skipped[0].first == 6
+    training = stage.training(JOB)
+    assert training is not None
+    assert training.state not in stage.world.numbers.wrecked
+
+
 async def loss_spike_while_the_registry_is_away(stage: Stage) -> None:
     """It plans before it has heard what is suspect: the plan is asked for from before that."""
     world = stage.world
@@ -112,6 +124,7 @@ async def loss_spike_that_comes_again(stage: Stage) -> None:
 STORIES: Final[tuple[Story, ...]] = (
     loss_spike,
     loss_spike_before_any_checkpoint,
+    loss_spike_before_the_window_is_full,
     loss_spike_while_the_registry_is_away,
     loss_spike_and_a_host_lost_on_the_way_back,
     loss_spike_while_the_monitor_starts_anew,

@@ -103,6 +103,16 @@ def test_spike_is_said_once_a_generation():
     assert [found.step for found in said] == [53]
 
 
+def test_spike_that_began_before_it_could_be_measured_is_dated_to_its_begin():
+    """A monitor had just started: its window was not full, and took the first raised points in."""
+    few = RULES.window_steps_min - 2
+    _, said = run(*steps(1, few), *steps(few + 1, few + 5, loss=9.0))
+    (found,) = said
+    assert (found.step, found.suspect_from_step) == (few + 5, few)
+    assert found.skipped == (PositionRange(first=few - 1, end=few + 5),)
+    assert f"since step {few + 1}, 3 steps in a row after 2 that came too early" in found.reason
+
+
 def test_spike_that_began_unseen_is_gone_back_behind_all_that_was_not_seen():
     """While the bus or the monitor was away the state may have gone bad at any step."""
     _, said = run(*steps(1, 40), *steps(51, 53, loss=9.0))

@@ -41,6 +41,7 @@ NORM_SIGMA_MIN: Final = 0.05  # norms scatter by tens of per cent; chosen ten ti
 # twenty steps (correlation 0.95), 48 points gave 6 false alarms in 10,000 steps, 64 none.
 RECENT_STEPS: Final = 64
 LEVEL_STEPS: Final = 16
+LEAST_POINTS: Final = 4  # three have a median deviation that says nothing
 TINY: Final = 1e-12  # a loss that has been exactly 0 all along has no scale
 
 
@@ -188,11 +189,13 @@ def _note(point: Point) -> Found:
 def _spike(
     course: Course, point: Point, rules: NumericsRules, *, loss: _Height, norm: _Height
 ) -> Found:
-    unseen = max(0, course.raised[0].step - course.window[-1].step - 1)
+    early = _too_early(course.window, rules)
+    unseen = max(0, course.raised[0].step - course.window[-1 - early].step - 1)
     onset = _earlier(course.raised[0], unseen)
     back = rules.on_spike == "roll_back"
     count = f"{len(course.raised)} steps in a row"
-    after = f" after {unseen} that were not seen" if unseen else ""
+    what = "came too early to be measured" if early else "were not seen"
+    after = f" after {unseen} that {what}" if unseen else ""
     return Found(
         kind=Kind.LOSS_SPIKE,
         action=Action.ROLL_BACK if back else Action.NOTE,
@@ -205,6 +208,20 @@ def _spike(
         f"{loss.usual:.4g}, the median of {loss.count} sound steps; the gradient's norm "
         f"{point.grad_norm:.3g} is {norm.z:.1f} off",
     )
+
+
+def _too_early(window: tuple[Sound, ...], rules: NumericsRules) -> int:
+    """Return how many of the newest sound points stand out from those before them.
+
+    They came when there were too few to measure them by, as after a monitor's start.
+    """
+    found = 0
+    while len(window) - found > LEAST_POINTS:
+        before = [sound.loss for sound in window[: len(window) - found - 1]]
+        if _height(window[-1 - found].loss, before, LOSS_SIGMA_MIN).z <= rules.loss_z:
+            break
+        found += 1
+    return found
 
 
 def _earlier(point: Point, steps: int) -> Point:
