@@ -214,7 +214,7 @@ class Performance:
 
     def _tell_marks(self) -> None:
         """Say what ranks have done to themselves since the last look."""
-        for path in sorted(set(self._marks.glob("*.json")), key=lambda one: one.name):
+        for path in self._mark_files():
             if path.name in self._told:
                 continue
             self._told.add(path.name)
@@ -224,9 +224,13 @@ class Performance:
             wrong = f": {CAMPAIGN_IS_WRONG}: {said[WRONG]}" if WRONG in said else ""
             self._say(f"{what}{wrong}")
 
+    def _mark_files(self) -> list[Path]:
+        """Return those that are whole: one that is being written has a dot before its name."""
+        return sorted(one for one in self._marks.glob("*.json") if not one.name.startswith("."))
+
     def _collect_marks(self) -> None:
         """Learn from the ranks' marks what they have done to themselves."""
-        found = [msgspec.json.decode(path.read_bytes()) for path in self._marks.glob("*.json")]
+        found = [msgspec.json.decode(path.read_bytes()) for path in self._mark_files()]
         marks = [one for one in found if WRONG not in one]
         wrong = [one for one in found if WRONG in one]
         for planned in self._campaign.faults:

@@ -149,6 +149,7 @@ def test_campaign_that_a_rank_found_wrong_is_called_so_in_the_report(paths, loca
         marks = paths.root / "chaos" / "x-1"
         marks.mkdir(parents=True, exist_ok=True)
         (marks / "wrong-flip.json").write_text(json.dumps(mark))
+        (marks / ".kill.json").write_text("{")  # another rank is writing it
         return JOB
 
     local.on("GET", "/v1/jobs/x-1", ended)
