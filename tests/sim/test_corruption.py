@@ -10,6 +10,7 @@ from everstep.controller import decider as controller
 from everstep.memory.gate import Gate
 from everstep.monitor import decider as monitor
 from everstep.monitor.detectors import corruption_course
+from everstep.monitor.detectors.remade import Ties
 from everstep.sim.faults import Fault
 from everstep.sim.jobs import plain_job
 from everstep.sim.network import Conditions
@@ -38,6 +39,13 @@ def test_without_the_gate_the_sound_step_is_overwritten(monkeypatch):
     """Memory holds the two newest steps, and both are wrong when it is known."""
     monkeypatch.setattr(Gate, "opens", lambda *_, **__: True)
     fails("flipped_bit_while_the_monitor_starts_anew")
+
+
+def test_without_what_was_claimed_nobody_is_named_by_the_step_made_again(monkeypatch):
+    """It comes out equal, and that is all."""
+    monkeypatch.setattr(Ties, "keep", lambda *_: None)
+    fails("flipped_bit_on_one_of_two")
+    fails("wrong_work_once")
 
 
 def test_without_the_first_suspect_step_the_run_goes_on_from_it(monkeypatch):

@@ -13,6 +13,7 @@ import msgspec
 from everstep.checkpoint_registry.commands import NoteJob
 from everstep.controller.commands import LaunchJob
 from everstep.core.errors import EverstepError
+from everstep.core.spec import STEPS_MAX
 from everstep.core.time import HOUR_MS
 from everstep.fleet.mishaps import Mishaps
 from everstep.fleet.run import State
@@ -134,7 +135,7 @@ def _spec(scenario: Scenario) -> str:
         "name": scenario.name,
         "entry": "simulated:main",
         "layout": {"pp": layout.pp, "dp_shard": layout.dp_shard, "tp": layout.tp},
-        "steps": 2**53,  # it never ends by itself
+        "steps": STEPS_MAX,  # it never ends by itself
         "recovery": {"restarts_per_hour_max": scenario.job.restarts_per_hour_max},
     }
     if part.interval == "auto":

@@ -102,10 +102,12 @@ class Books:
         told = await self._told(job_id)
         begun_ms = await self._begun_ms(job_id)
         # From when another generation has begun, time is the restart's, though steps are made yet.
+        # A job that is begun again after its end leaves a number out.
         lost = [
             made
             for step, made in truth.lost[job_id]
-            if (made.generation, step) in told and made.at_ms <= begun_ms[made.generation + 1]
+            if (made.generation, step) in told
+            and made.at_ms <= min(at for later, at in begun_ms.items() if later > made.generation)
         ]
         lost_ms = sum(self._counts_ms(made) for made in lost)
         if ledger.causes[Cause.LOST_WORK] < lost_ms:

@@ -139,6 +139,7 @@ class Truth:
         """No run goes on with work that came out otherwise when it was done twice."""
         since = training.remaking.differs_since
         wanted = training.spec.corruption.on_corruption == "replace"
+        wanted &= training.spec.deterministic  # else bits may vary, and that is only noted
         if not since or not wanted or training.step - since <= FLIP_STEPS:
             return
         sound_s = min(self._world.sound_s(host_id) for host_id in training.runs)
