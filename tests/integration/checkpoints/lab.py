@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -18,7 +19,7 @@ from tests.integration.service_process import FakeService
 
 from everstep.bus.nats import NatsBus
 from everstep.cli.checkpoint_files import verify
-from everstep.core.errors import EverstepError
+from everstep.core.errors import EverstepError, Unavailable
 from everstep.core.system import RandomIds
 from everstep.local.server_command import free_ports
 from everstep.local.servers import RunningServers
@@ -196,18 +197,27 @@ class Lab:
 
         steps = await until(settled, what="retention has given up what is too old")
         for step in steps:
-            key = f"jobs/{self.job_id}/step-{step:08d}/gen-1/manifest.json"
-            manifest = json.loads(await self.objects.get(key))
-            found = await verify(self.objects, manifest, lambda _done, _of: None)
-            assert [one.faults for one in found.objects] == [()], found
-            assert found.torch_fault == ""
-            assert digest_after(step) in await self.objects.get(manifest["shards"][0]["uri"])
+            await until(partial(self._reads_back, step), what=f"step {step} read back")
         keys = [info.key for info in await self.objects.list(f"jobs/{self.job_id}/")]
         manifests = [_step_of(key) for key in keys if key.endswith("/manifest.json")]
         assert set(steps) <= set(manifests), (steps, manifests)
         for step in set(manifests) - set(steps):
             state = (await self.get(f"/v1/checkpoints/{self.job_id}/{step}"))["state"]
             assert state in {"deleted", "purged"}, (step, state)  # it still reads well, and goes
+
+    async def _reads_back(self, step: int) -> bool:
+        """Read a checkpoint; a server that has just come up may not answer for everything yet."""
+        key = f"jobs/{self.job_id}/step-{step:08d}/gen-1/manifest.json"
+        try:
+            manifest = json.loads(await self.objects.get(key))
+            found = await verify(self.objects, manifest, lambda _done, _of: None)
+            data = await self.objects.get(manifest["shards"][0]["uri"])
+        except Unavailable:
+            return False
+        assert [one.faults for one in found.objects] == [()], found
+        assert found.torch_fault == ""
+        assert digest_after(step) in data
+        return True
 
     async def swept(self) -> None:
         """Wait until nothing is left but complete checkpoints."""
