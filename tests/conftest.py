@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.only_where import say_what_was_not_run
 
 from everstep.core.system import RandomIds, SystemClock
 from everstep.local.server_command import PORT_MAX, PORT_MIN, PORTS_VARIABLE
@@ -68,6 +69,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:  # so that ``-m 'not stack'`` leaves it out
         if "servers" in getattr(item, "fixturenames", ()):
             item.add_marker("stack")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was not run, and why."""
+    say_what_was_not_run(terminalreporter)
 
 
 @pytest.fixture(autouse=True)

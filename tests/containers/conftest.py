@@ -13,33 +13,17 @@ from testcontainers.community.postgres import PostgresContainer
 from testcontainers.core.config import testcontainers_config
 from tests.containers.compose import Stack, open_stack
 from tests.containers.engine import POSTGRES_IMAGE, why_not
+from tests.only_where import only_where
 
 from everstep.core.system import RandomIds
-
-HERE = Path(__file__).parent
-REASON = pytest.StashKey[str]()
 
 # The fixtures stop what they start; the watchdog container would be one more image to pull.
 testcontainers_config.ryuk_disabled = True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder; take them out where they cannot run."""
-    ours = [item for item in items if HERE in item.path.parents]
-    for item in ours:
-        item.add_marker("docker")
-    reason = why_not() if ours else ""
-    if reason:
-        config.stash[REASON] = f"{len(ours)} container tests were not run: {reason}"
-        config.hook.pytest_deselected(items=ours)
-        items[:] = [item for item in items if item not in ours]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was not run, and why, also with -q."""
-    reason = terminalreporter.config.stash.get(REASON, "")
-    if reason:
-        terminalreporter.write_line(reason, yellow=True)
+    """Leave them out where they cannot run."""
+    only_where(config, items, Path(__file__).parent, mark="docker", why_not=why_not)
 
 
 @pytest.fixture(scope="session")

@@ -15,27 +15,16 @@ from pathlib import Path
 import pytest
 import torch
 from tests.e2e.lab import Lab, make_corpus, open_lab
+from tests.only_where import only_where
 
-HERE = Path(__file__).parent
-REASON = pytest.StashKey[str]()
+
+def _why_not() -> str:
+    return "" if torch.cuda.is_available() else "torch sees no GPU here"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder; take them out where they cannot run."""
-    ours = [item for item in items if HERE in item.path.parents]
-    for item in ours:
-        item.add_marker("gpu")
-    if ours and not torch.cuda.is_available():
-        config.stash[REASON] = f"{len(ours)} tests were not run: torch sees no GPU here"
-        config.hook.pytest_deselected(items=ours)
-        items[:] = [item for item in items if item not in ours]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was not run, and why, also with -q."""
-    reason = terminalreporter.config.stash.get(REASON, "")
-    if reason:
-        terminalreporter.write_line(reason, yellow=True)
+    """Leave them out where they cannot run."""
+    only_where(config, items, Path(__file__).parent, mark="gpu", why_not=_why_not)
 
 
 @pytest.fixture(scope="session")

@@ -12,26 +12,14 @@ from pathlib import Path
 import pytest
 from tests.e2e.lab import HOSTS, SPARES, Lab, make_corpus, open_lab
 from tests.namespaces.fabric import CONTROL, DEVICE, Fabric, open_fabric, why_not
+from tests.only_where import only_where
 
 HERE = Path(__file__).parent
-REASON = pytest.StashKey[str]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take the tests of this folder out where they cannot run."""
-    ours = [item for item in items if HERE in item.path.parents]
-    reason = why_not() if ours else ""
-    if reason:
-        config.stash[REASON] = f"{len(ours)} namespace tests were not run: {reason}"
-        config.hook.pytest_deselected(items=ours)
-        items[:] = [item for item in items if item not in ours]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was not run, and why, also with -q."""
-    reason = terminalreporter.config.stash.get(REASON, "")
-    if reason:
-        terminalreporter.write_line(reason, yellow=True)
+    """Leave them out where they cannot run."""
+    only_where(config, items, Path(__file__).parent, mark="namespace", why_not=why_not)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from everstep.train.gradients import local_part
+from everstep.train.gradients import as_dtensor, local_part
 
 _SIDE: Final = 2  # of the parameter that is tried: one would look like a counter
 
@@ -63,16 +63,7 @@ def stand_in(moment: Moment, parameter: Tensor) -> Tensor:
     if not moment.like:
         return torch.empty(moment.shape, dtype=moment.dtype, device="meta")
     local = torch.empty_like(local_part(parameter), dtype=moment.dtype, device="meta")
-    if not isinstance(parameter, DTensor):
-        return local
-    return DTensor.from_local(
-        local,
-        parameter.device_mesh,
-        parameter.placements,
-        run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
-    )
+    return as_dtensor(local, parameter) if isinstance(parameter, DTensor) else local
 
 
 def _tried(optimizer: Optimizer, group: dict[str, Any], like: Tensor) -> Sequence[Moment]:

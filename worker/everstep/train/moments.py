@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from everstep.memory.slot import ALIGNMENT_BYTES
-from everstep.train.gradients import local_part
+from everstep.train.gradients import as_dtensor, local_part
 
 LIKE_PARAMETER: Final = "parameter"
 PLAIN: Final = "plain"
@@ -51,23 +51,11 @@ def make_state(wanted: Sequence[tuple[Mapping[str, Any], Tensor]]) -> list[Tenso
         else:
             made.append(torch.empty_like(local, dtype=dtype, requires_grad=False))
     return [
-        _as_dtensor(one, parameter)
+        as_dtensor(one, parameter)
         if described["kind"] == LIKE_PARAMETER and isinstance(parameter, DTensor)
         else one
         for one, (described, parameter) in zip(made, wanted, strict=True)
     ]
-
-
-def _as_dtensor(local: Tensor, parameter: DTensor) -> Tensor:
-    # Not torch.empty_like, which goes through DTensor dispatch: a restart counts milliseconds.
-    return DTensor.from_local(
-        local,
-        parameter.device_mesh,
-        parameter.placements,
-        run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
-    )
 
 
 def _plain_bytes(local: Tensor, dtype: torch.dtype) -> int:
