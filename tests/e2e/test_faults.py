@@ -10,6 +10,7 @@ from tests.e2e.lab import OBJECT_EVERY, STEPS, Lab, wait_for
 
 from everstep.chaos.hand import damage_object
 from everstep.core.errors import EverstepError
+from everstep.faults.kinds import How, as_environment, at
 from everstep.memory.damage import flip_snapshot
 from everstep.memory.layout import rank_dir, replica_dir, slot_path
 from everstep.memory.slot import read_preamble
@@ -262,8 +263,12 @@ def test_second_job_on_a_busy_fleet_waits_and_then_runs(lab: Lab, ends_equal):
 
 
 def test_host_that_joins_during_training_disturbs_nothing(lab: Lab, ends_equal):
-    """A spare's arrival is no rendezvous (PEERS 6.2)."""
-    job_id = lab.submit("joined")
+    """A spare's arrival is no rendezvous (PEERS 6.2).
+
+    Steps take long enough that the run is not over before the host is there.
+    """
+    slow = at(rank=0, step=4).slow(percent=1_000, how=How.SLEEP)
+    job_id = lab.submit("joined", env=as_environment(slow))
     lab.wait_step(job_id, 4)
     lab.start_host("late")
     wait_for("the new host", lambda: lab.hosts().get("late", {}).get("state") == "spare")
