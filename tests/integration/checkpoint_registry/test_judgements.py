@@ -38,12 +38,18 @@ async def trusts(registry, job_id) -> dict[int, str]:
 async def test_numerical_incident_of_the_monitor_takes_its_steps_out_of_restores(
     registry, agents, job_id, bus
 ):
-    """Published as the monitor does; a person's word puts one step back; all survives a crash."""
+    """Published as the monitor does; a person's word puts one step back; all survives a crash.
+
+    Incidents beside which the run goes on with the state that it has take nothing out.
+    """
     await begin(bus, job_id)
     for step in (10, 20):
         await agents.save(step)
         await reaches(registry, job_id, step, "complete")
     monitor = FakeService(bus, "monitor")
+    for action in ("NOTE", "DRAIN"):
+        beside = {**INCIDENT, "incident_id": action, "kind": "silent_corruption", "action": action}
+        await monitor.publish("incident_opened", job_id=job_id, step=21, **beside)
     await monitor.publish("incident_opened", job_id=job_id, step=22, **INCIDENT)
 
     async def is_suspect() -> bool:

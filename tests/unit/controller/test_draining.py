@@ -118,6 +118,7 @@ def test_drain_of_what_is_not_its_host_is_refused():
         ((), "drained"),
         (("straggler",), "straggler"),
         (("straggler", "silent_corruption"), "silent_corruption"),
+        (("errors_rising", "silent_corruption"), "silent_corruption"),
     ],
 )
 def test_inventory_is_told_what_a_host_is_wanted_out_for(kinds: tuple[str, ...], reason: str):

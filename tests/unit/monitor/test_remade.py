@@ -51,6 +51,13 @@ def test_step_that_comes_out_as_nobody_had_it_tells_nothing():
     assert settle({WEIGHTS: {0: "other", 2: "another"}}) is None
 
 
+def test_step_of_which_a_part_comes_out_as_nobody_had_it_tells_nothing_either():
+    """Then it is another step, and what looks alike is alike by chance or by design."""
+    tie = replace(TIE, claims={**TIE.claims, (1, 1): {0: "x", 2: "y"}})
+    again = {WEIGHTS: {0: "sound", 2: "sound"}, (1, 1): {0: "z", 2: "z"}}
+    assert settle(again, tie=tie) is None
+
+
 def test_whoever_does_not_come_to_the_same_twice_is_wrong():
     """They differ once more."""
     broken = settle({WEIGHTS: {0: "sound", 2: "bent otherwise"}})
