@@ -69,7 +69,10 @@ def samples_by_step(lab: Lab, name: str) -> dict[int, list[int]]:
 
 
 def test_host_lost_without_a_spare_goes_on_with_half_and_grows_back(lab: Lab):
-    """Nobody waits: 4 of 8 ranks go on from memory, all 8 as soon as there is a host."""
+    """Nobody waits: 4 of 8 ranks go on from memory, all 8 as soon as there is a host.
+
+    What the other four would have done is no useful time.
+    """
     reference = submit(lab, "full")
     lab.succeeded(reference)
     lab.heal()
@@ -96,6 +99,10 @@ def test_host_lost_without_a_spare_goes_on_with_half_and_grows_back(lab: Lab):
     for recovery in job["recoveries"][1:]:
         assert recovery["sources"]["object_store"] == 0
     assert len(job["placement"]["hosts"]) == 4
+    goodput = lab.client.goodput(job_id)
+    assert goodput["causes"]["degraded"] > 0
+    assert sum(goodput["causes"].values()) == goodput["wall_ms"]
+    assert lab.client.goodput(reference)["causes"]["degraded"] == 0
 
     dataset = open_shards(lab.corpus)
     plan = BatchPlan(seed=20, samples=dataset.samples(32), global_batch=8, micro_batch=2)

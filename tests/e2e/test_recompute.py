@@ -84,10 +84,14 @@ def test_chip_that_computes_wrong_costs_its_host_the_seat(lab: Lab, tmp_path: Pa
     host = lab.hosts()[host_id]
     assert (host["state"], host["cordon_reason"]) == ("cordoned", "silent_corruption")
     assert host_id not in {one["host_id"] for one in lab.hosts_of(job_id)}
+    goodput = lab.client.goodput(job_id)
+    assert goodput["causes"]["verification"] > 0
+    assert sum(goodput["causes"].values()) == goodput["wall_ms"]
 
     same = lab.submit("right", **shape)
     lab.succeeded(same)
     assert lab.incidents(same) == []
+    assert lab.client.goodput(same)["causes"]["verification"] == 0
     compared, differences = lab.differences(job_id, same, tmp_path)
     assert differences == ()
     assert compared > 100

@@ -33,11 +33,19 @@ def _lies(how):
     [
         (
             lambda told, ended: _moved(told, Cause.USEFUL, Cause.RESTART, 1),
-            r"60 steps took \d+ ms, of which 0 ms were not told of",
+            r"ms of useful time; of its 60 steps \d+ ms were, of which 0 ms were not told of",
         ),
         (
             lambda told, ended: _moved(told, Cause.RESTART, Cause.USEFUL, 1),
-            r"60 steps took \d+ ms, of which 0 ms were not told of",
+            r"ms of useful time; of its 60 steps \d+ ms were, of which 0 ms were not told of",
+        ),
+        (
+            lambda told, ended: _moved(told, Cause.RESTART, Cause.VERIFICATION, 1),
+            "has 1 ms of verification time; of its 60 steps 0 ms were",
+        ),
+        (
+            lambda told, ended: _moved(told, Cause.RESTART, Cause.DEGRADED, 1),
+            "has 1 ms of degraded time; of its 60 steps 0 ms were",
         ),
         (
             lambda told, ended: _moved(told, Cause.LOST_WORK, Cause.RESTART, 500),
@@ -57,7 +65,16 @@ def _lies(how):
             r"sums to \d+ ms and \d+ ms have passed",
         ),
     ],
-    ids=["useful too short", "useful too long", "lost work", "negative", "sum", "sum on the way"],
+    ids=[
+        "useful too short",
+        "useful too long",
+        "verification",
+        "degraded",
+        "lost work",
+        "negative",
+        "sum",
+        "sum on the way",
+    ],
 )
 def test_ledger_that_is_wrong_is_found(how, said, monkeypatch):
     """By a millisecond, at the end or after a recovery, in a story that loses three steps."""

@@ -13,13 +13,14 @@ def observed(measured: Mapping[str, int], *, slow_ms: int, begun_again_ms: int) 
 
     Args:
         measured: cause -> ms, as the monitor tells it.
-        slow_ms: what slow spells have added to steps, which it lays under useful.
+        slow_ms: what slow spells have added to steps, which it lays under useful, but for steps
+            that are slow because replicas were missing.
         begun_again_ms: how long the job was over until a person began it again, which it lays
             under restart.
     """
     causes = {**dict.fromkeys(CAUSES, 0), **measured}
     if not causes[STRAGGLER]:
-        moved_ms = min(slow_ms, causes[Cause.USEFUL])
+        moved_ms = min(max(slow_ms - causes[Cause.DEGRADED], 0), causes[Cause.USEFUL])
         causes[STRAGGLER] += moved_ms
         causes[Cause.USEFUL] -= moved_ms
     moved_ms = min(begun_again_ms, causes[Cause.RESTART])

@@ -103,7 +103,7 @@ def settle_ms(history: History, *, host: bool) -> int:
 
 def _useful_share(measured: Mapping[str, int]) -> dict[str, float]:
     """Return how stepping time divides into useful steps and what the replay does not model."""
-    modelled = {*CAUSES, STRAGGLER} - {Cause.USEFUL.value, Cause.DATA_WAIT.value}
+    modelled = {*CAUSES, STRAGGLER} - {Cause.USEFUL, Cause.DATA_WAIT, Cause.VERIFICATION}
     stepping = {cause: ms for cause, ms in measured.items() if cause not in modelled}
     total = sum(stepping.values())
     if not stepping.get(Cause.USEFUL):

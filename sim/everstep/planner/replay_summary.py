@@ -20,6 +20,8 @@ from everstep.planner.sweep import Axis
 CAUSES: Final = {
     **summary.CAUSES,
     Cause.DATA_WAIT.value: "waits for data",
+    Cause.VERIFICATION.value: "steps run twice as a check",
+    Cause.DEGRADED.value: "replicas that were missing",
     Cause.WAITING_FOR_HOSTS.value: "waits for hosts",
     Cause.PAUSED.value: "paused",
     Cause.STARTUP.value: "start-up",
@@ -255,7 +257,10 @@ def _note(compared: Compared) -> str:
 
 def _reaches(compared: Compared) -> bool:
     """Say whether the saving is one of waits, which reach over several failures."""
-    waited = [one.causes[Cause.WAITING_FOR_HOSTS] for one in (compared.before, compared.after)]
+    waited = [
+        one.causes[Cause.WAITING_FOR_HOSTS] + one.causes[Cause.DEGRADED]
+        for one in (compared.before, compared.after)
+    ]
     return compared.saving.resamples > 0 and waited[0] != waited[1]
 
 

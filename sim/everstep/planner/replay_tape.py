@@ -2,7 +2,7 @@
 
 Training is laid when it ends, because only then is it known what a save had caught. Until then it
 is a list of pieces of equal pace. A slow pace is paid for under ``straggler``, missing replicas
-under ``waiting_for_hosts``, a save's stall under ``checkpoint_stall``; what no save had caught is
+under ``degraded``, a save's stall under ``checkpoint_stall``; what no save had caught is
 ``lost_work``, whole. Work that is kept counts for the block it was done in, which is a stretch
 between two failures of the record.
 """
@@ -141,7 +141,7 @@ class Tape:
             wall_ms = piece.wall_ms * (work_ms / piece.work_ms)
             stepping_ms = work_ms * (1 - stalls)
             self.causes[Cause.LOST_WORK] += piece.wall_ms - wall_ms
-            self.causes[Cause.WAITING_FOR_HOSTS] += wall_ms * (1 - piece.capacity)
+            self.causes[Cause.DEGRADED] += wall_ms * (1 - piece.capacity)
             self.causes[STRAGGLER] += wall_ms * piece.capacity * (1 - 1 / piece.factor)
             self.causes[Cause.CHECKPOINT_STALL] += work_ms * stalls
             self.causes[STEPPING] += stepping_ms

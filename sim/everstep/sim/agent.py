@@ -157,8 +157,9 @@ class Agent:
                 wire.RankStep(
                     rank=rank,
                     step=run.last_step,
-                    step_time_ms=training.pace.step_s * 1e3,
+                    step_time_ms=training.pace.step_s * 1e3 + run.shadow_ms,
                     stall_ms=run.stall_ms,
+                    shadow_ms=run.shadow_ms,
                     loss=told.loss,
                     position=told.position,
                     grad_norm=1.0,

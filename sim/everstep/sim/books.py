@@ -2,7 +2,8 @@
 
 The answer is the API's own (``monitor.queries.ledger`` on the read tables); the truth is the
 world's. Useful time must be that of the steps in the history that counts, to the millisecond: the
-ledger cuts time at the same moments at which the model's steps end. Two things may differ:
+ledger cuts time at the same moments at which the model's steps end. So must be what of these steps
+went to work that was done twice, and what fewer ranks were missing. Two things may differ:
 
 * A step that the monitor was never told of. Metrics travel without a receipt, and what a killed
   monitor had not written is gone; such a step may be missing from the useful time.
@@ -45,7 +46,7 @@ class Books:
         for job_id in sorted(self._world.truth.histories):
             ledger = await self._sums(job_id)
             if self._clocks_are_right():
-                await self._check_useful(job_id, ledger)
+                await self._check_steps(job_id, ledger)
                 await self._check_lost(job_id, ledger)
         return self.broken
 
@@ -80,21 +81,23 @@ class Books:
             self._fail(job_id, f"has causes below 0: {', '.join(below)}")
         return ledger
 
-    async def _check_useful(self, job_id: str, ledger: Ledger) -> None:
-        """Useful is what the steps in the history took, unless some were never told of."""
+    async def _check_steps(self, job_id: str, ledger: Ledger) -> None:
+        """Training is what the steps in the history took, unless some were never told of."""
         history = self._world.truth.histories[job_id]
         told = await self._told(job_id)
-        expected_ms = sum(self._counts_ms(made) for made in history.values())
         missing = [made for step, made in history.items() if (made.generation, step) not in told]
         spread_ms = round(len(missing) * STEP_SPREAD * self._step_ms)
-        low_ms = expected_ms - sum(self._counts_ms(made) for made in missing) - spread_ms
-        useful_ms = ledger.causes[Cause.USEFUL]
-        if not low_ms <= useful_ms <= expected_ms + spread_ms:
-            self._fail(
-                job_id,
-                f"has {useful_ms} ms of useful time; its {len(history)} steps took {expected_ms} "
-                f"ms, of which {expected_ms - low_ms} ms were not told of",
-            )
+        # Without its row, what was done twice in a step is taken for a part of the next one.
+        spread_ms += sum(made.shadow_ms for made in missing)
+        for cause in (Cause.USEFUL, Cause.VERIFICATION, Cause.DEGRADED):
+            expected_ms = sum(self._parts(job_id, made)[cause] for made in history.values())
+            untold_ms = spread_ms + sum(self._parts(job_id, made)[cause] for made in missing)
+            if not expected_ms - untold_ms <= ledger.causes[cause] <= expected_ms + spread_ms:
+                self._fail(
+                    job_id,
+                    f"has {ledger.causes[cause]} ms of {cause} time; of its {len(history)} steps "
+                    f"{expected_ms} ms were, of which {untold_ms} ms were not told of",
+                )
 
     async def _check_lost(self, job_id: str, ledger: Ledger) -> None:
         """Lost work holds what the steps took that are done again; no incident has lost more."""
@@ -109,7 +112,7 @@ class Books:
             if (made.generation, step) in told
             and made.at_ms <= min(at for later, at in begun_ms.items() if later > made.generation)
         ]
-        lost_ms = sum(self._counts_ms(made) for made in lost)
+        lost_ms = sum(self._trained_ms(made) for made in lost)
         if ledger.causes[Cause.LOST_WORK] < lost_ms:
             self._fail(
                 job_id,
@@ -149,7 +152,18 @@ class Books:
         )
         return {(row.generation, row.step) for row in rows}
 
-    def _counts_ms(self, made: Made) -> int:
+    def _parts(self, job_id: str, made: Made) -> dict[Cause, int]:
+        """Return what a step's training goes under."""
+        full = self._world.specs[job_id].layout.world_size
+        own_ms = self._trained_ms(made) - made.shadow_ms
+        missing_ms = own_ms * (full - made.ranks) // full
+        return {
+            Cause.USEFUL: own_ms - missing_ms,
+            Cause.VERIFICATION: made.shadow_ms,
+            Cause.DEGRADED: missing_ms,
+        }
+
+    def _trained_ms(self, made: Made) -> int:
         """Return what of a step is training: the first one's excess belongs to the restart."""
         took_ms = min(self._step_ms, made.took_ms) if made.first else made.took_ms
         return took_ms - made.stall_ms

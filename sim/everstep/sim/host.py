@@ -64,6 +64,7 @@ class HostRun:
     kept: bool = False  # of that step
     kept_durable: bool = False
     stall_ms: int = 0
+    shadow_ms: int = 0
     snapshots_count: int = 0
     stopped: set[int] = field(default_factory=set)  # ranks that stand still, by a signal
 

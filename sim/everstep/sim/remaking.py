@@ -80,15 +80,18 @@ class Remaking:
         self._told: dict[int, dict[int, Checked]] = {}
         self.differs_since = 0  # the first step at which ranks saw it; 0: none
 
+    def due(self, step: int) -> bool:
+        """Whether work is to be done twice in a step."""
+        return self._rounds.due(step - 1)
+
     def made(
-        self, step: int, before: str, state: str, runs: Mapping[str, HostRun], *, first: bool
+        self, step: int, before: str, state: str, runs: Mapping[str, HostRun], *, shadowed: bool
     ) -> bool:
         """Note a state that was made from another; says whether some work came out otherwise."""
         wrong = self.wrong(step, runs)
         if wrong or before in self._flaws.tainted:
             self._flaws.tainted.add(state)
-        due = not first and self._rounds.due(step - 1)
-        told = self._exchanged(f"{self._bits.like(before)}/{step}", wrong) if due else {}
+        told = self._exchanged(f"{self._bits.like(before)}/{step}", wrong) if shadowed else {}
         for rank, flaw in wrong.items():
             if flaw.itself:
                 told[rank] = Checked(recomputed_wrong=["layers.0"])
@@ -97,7 +100,7 @@ class Remaking:
             for one in told.values()
             if one.HasField("rerun") and told[one.rerun.of].HasField("rerun")
         )
-        self._rounds.agreed(shadowed=due, differs=differs, asked=False)
+        self._rounds.agreed(shadowed=shadowed, differs=differs, asked=False)
         if (differs or any(one.recomputed_wrong for one in told.values())) and not (
             self.differs_since
         ):

@@ -38,6 +38,7 @@ class Pace:
     load_s: float = 0.3
     first_step_s: float = 1.5
     step_s: float = 1.0
+    shadow_s: float = 0.7  # a step has this on top when work is done twice: all but its update
     copy_s: float = 0.3  # beside the next pass, of which it takes half at most
     echo_s: float = 0.07
     replicate_s: float = 0.1
@@ -162,7 +163,8 @@ class Training:
     async def _run(self) -> None:
         pause_s = self.pace.first_step_s
         while self.step < self.spec.steps:
-            await asyncio.sleep(pause_s * (0.9 + 0.2 * self.random.random()))
+            shadow_s = self.pace.shadow_s * self._is_shadowed(self.step + 1)
+            await asyncio.sleep(pause_s * (0.9 + 0.2 * self.random.random()) + shadow_s)
             await self.moving.wait()
             if self.broken:
                 return
@@ -182,8 +184,8 @@ class Training:
         self.taken = self.samples.taken(position)
         bent = self.remaking.wrong(self.step, self.runs)
         self.sharing.made(self.step, before, self.state, self.runs, bent=bent)
-        first = self.step == max(self.restore_step, 0) + 1
-        differs = self.remaking.made(self.step, before, self.state, self.runs, first=first)
+        shadowed = self._is_shadowed(self.step)
+        differs = self.remaking.made(self.step, before, self.state, self.runs, shadowed=shadowed)
         if differs and self.spec.corruption.on_corruption == "replace":
             self.doubted_until = self.step + DOUBTED_STEPS
         may_keep = self.sharing.may_keep(self.step) and self.step > self.doubted_until
@@ -203,6 +205,7 @@ class Training:
         for run in runs:
             run.followed, run.kept, run.kept_durable = schedule, snapshot, durable
             run.stall_ms = round(1e3 * stall_s)
+            run.shadow_ms = round(1e3 * self.pace.shadow_s * shadowed)
         if self.on_commit is not None:
             self.on_commit(self)
         for run in runs:
@@ -213,6 +216,10 @@ class Training:
                 run.begin_snapshot(self.step, self.state, copy_s)
             else:
                 run.stepped(self.step, run.host.now_ms())
+
+    def _is_shadowed(self, step: int) -> bool:
+        """Whether work is done twice in a step; it is not in a generation's first one."""
+        return step > max(self.restore_step, 0) + 1 and self.remaking.due(step)
 
     async def _end(self) -> None:
         """Take the last snapshots as soon as they are allowed, and leave."""

@@ -31,7 +31,8 @@ SPIKE_S: Final = 20.0  # that all services and the bus were well, of steps of ab
 class Made:
     """A step that was made; ``took_ms`` is from the one before it, or from when all had loaded.
 
-    ``stall_ms`` of that went to snapshots.
+    ``stall_ms`` of that went to snapshots, ``shadow_ms`` to work that was done twice; so many
+    ``ranks`` made it.
     """
 
     generation: int
@@ -40,6 +41,8 @@ class Made:
     took_ms: int
     first: bool  # of its generation
     stall_ms: int = 0
+    shadow_ms: int = 0
+    ranks: int = 0
     taken: Taken | None = None  # the samples
 
 
@@ -93,6 +96,8 @@ class Truth:
             took_ms=self._world.now_ms - self._moved_ms[key],
             first=training.step == max(training.restore_step, 0) + 1,
             stall_ms=max(run.stall_ms for run in training.runs.values()),
+            shadow_ms=max(run.shadow_ms for run in training.runs.values()),
+            ranks=training.world_size,
             taken=training.taken,
         )
         self._moved_ms[key] = self._world.now_ms

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -127,6 +129,75 @@ def test_ledger_of_a_pause_is_paused():
     }
 
 
+def test_ledger_of_steps_made_twice_names_what_that_took():
+    """Making another replica's gradient is no progress; a step that is lost is lost whole."""
+    ledger = account(
+        submitted_at_ms=0,
+        end_ms=1_000,
+        generations=[
+            Generation(generation=1, cause="launch", begun_at_ms=0, restore_step=-1),
+            Generation(generation=2, cause="recovery", begun_at_ms=700, restore_step=2),
+        ],
+        steps=[
+            step(1, 1, 200),
+            step(1, 2, 400, step_time_ms=200, shadow_ms=90, data_wait_ms=20, stall_ms=10),
+            step(1, 3, 600, step_time_ms=200, shadow_ms=90),
+            step(2, 3, 1_000, step_time_ms=200),
+        ],
+        ended=True,
+    )
+    assert nonzero(ledger) == {
+        "startup": 100,
+        "useful": 100 + 80 + 200,
+        "data_wait": 20,
+        "verification": 90,
+        "checkpoint_stall": 10,
+        "lost_work": 200,
+        "restart": 100 + 100,
+    }
+
+
+def test_ledger_at_fewer_replicas_counts_what_is_missing():
+    """Six of eight ranks do three quarters of the work, also in a step that is on its way."""
+    generations = [
+        Generation(generation=1, cause="launch", begun_at_ms=0, restore_step=-1, ranks=8),
+        Generation(generation=2, cause="recovery", begun_at_ms=200, restore_step=1, ranks=6),
+        Generation(generation=3, cause="grow", begun_at_ms=600, restore_step=3, ranks=8),
+    ]
+    steps = [
+        step(1, 1, 200),
+        step(2, 2, 400),
+        step(2, 3, 510, stall_ms=10, data_wait_ms=20, shadow_ms=39),
+        step(3, 4, 700),
+    ]
+    facts = {"submitted_at_ms": 0, "steps": steps, "full_ranks": 8}
+    known = {"startup": 100, "data_wait": 20, "verification": 39, "checkpoint_stall": 10}
+    assert nonzero(account(**facts, generations=generations, end_ms=700)) == known | {
+        "useful": 100 + 75 + 31 + 100,
+        "degraded": 25 + 10,
+        "restart": 100 + 90,
+    }
+    assert nonzero(account(**facts, generations=generations[:2], end_ms=600)) == known | {
+        "useful": 100 + 75 + 31 + 68,
+        "degraded": 25 + 10 + 22,
+        "restart": 100,
+    }
+
+
+def test_ledger_of_an_older_monitor_knows_of_no_missing_ranks():
+    """What placements had was not told then."""
+    generations = [Generation(generation=1, cause="launch", begun_at_ms=0, restore_step=-1)]
+    for full_ranks, ranks in ((8, 0), (0, 8), (8, 9)):
+        ledger = account(
+            submitted_at_ms=0,
+            end_ms=200,
+            generations=[replace(generations[0], ranks=ranks)],
+            steps=[step(1, 1, 200)],
+            full_ranks=full_ranks,
+        )
+        assert nonzero(ledger) == {"startup": 100, "useful": 100}
+
+
 TIMES = st.integers(min_value=0, max_value=5_000)
 MAYBE = st.none() | TIMES
 
@@ -145,6 +216,7 @@ MAYBE = st.none() | TIMES
             failed_at_ms=MAYBE,
             detected_at_ms=MAYBE,
             paused_at_ms=MAYBE,
+            ranks=st.integers(0, 9),
         ),
         max_size=5,
         unique_by=lambda g: g.generation,
@@ -157,16 +229,23 @@ MAYBE = st.none() | TIMES
             completed_at_ms=TIMES,
             stall_ms=st.integers(0, 300),
             data_wait_ms=st.integers(0, 300),
+            shadow_ms=st.integers(0, 300),
             step_time_ms=st.integers(0, 300),
         ),
         max_size=20,
     ),
     ended=st.booleans(),
+    full_ranks=st.integers(0, 9),
 )
-def test_ledger_of_any_history_sums_to_the_wall_time(end_ms, generations, steps, ended):
+def test_ledger_of_any_history_sums_to_the_wall_time(end_ms, generations, steps, ended, full_ranks):
     """However strange the history, no millisecond is lost or counted twice."""
     ledger = account(
-        submitted_at_ms=0, end_ms=end_ms, generations=generations, steps=steps, ended=ended
+        submitted_at_ms=0,
+        end_ms=end_ms,
+        generations=generations,
+        steps=steps,
+        ended=ended,
+        full_ranks=full_ranks,
     )
     assert sum(ledger.causes.values()) == ledger.wall_ms == end_ms
     assert all(ms >= 0 for ms in ledger.causes.values())

@@ -53,3 +53,13 @@ async def test_points_that_could_not_be_written_are_written_next_time(failure, o
     assert writing.rows == []
     assert await flush(rollup, writing) == 1
     assert [row["step"] for row in writing.rows] == [9]
+
+
+def test_row_of_a_step_has_the_parts_of_the_slowest_rank():
+    """Whoever is done first waits for the others, whatever it was that they did."""
+    rollup = Rollup()
+    for rank, parts in enumerate(({"stall_ms": 1.0, "shadow_ms": 9.0}, {"shadow_ms": 4.0})):
+        step = RankStep(rank=rank, step=9, loss=1.5, **parts)
+        rollup.add(StepMetrics(job_id="j", generation=1, host_id=f"h{rank}", ranks=[step]))
+    (row,) = rollup.take()
+    assert (row["stall_ms"], row["shadow_ms"]) == (1.0, 9.0)

@@ -5,6 +5,7 @@ import pytest
 from everstep.core.errors import InvalidInput
 from everstep.planner.history import Arrival, Failure, IdleLoss, LostHost
 from everstep.planner.history_documents import document_of, read_document
+from everstep.planner.history_ledger import observed
 from everstep.planner.replay import replay
 
 SUBMITTED_MS = 1_000_000
@@ -211,6 +212,25 @@ def test_causes_of_a_newer_monitor_take_their_share_of_training():
     replayed = replay(read(document))
     share = replayed.causes["screening"] / replayed.causes["useful"]
     assert share == pytest.approx(10 / 82.62, rel=1e-3)
+
+
+def test_steps_run_twice_as_a_check_take_their_share_of_training():
+    """No policy of a replay changes that."""
+    document = once()
+    document["goodput"]["causes"] |= {"useful": 82_620, "verification": 10_000}
+    replayed = replay(read(document))
+    share = replayed.causes["verification"] / replayed.causes["useful"]
+    assert share == pytest.approx(10 / 82.62, rel=1e-3)
+
+
+def test_steps_that_are_slow_because_replicas_were_missing_have_no_straggler():
+    """The ledger has told of them already."""
+    told = {"useful": 80_000, "degraded": 10_000}
+    slow = observed(told, slow_ms=12_000, begun_again_ms=0)
+    assert {cause: ms for cause, ms in slow.items() if ms} == {
+        "useful": 78_000, "degraded": 10_000, "straggler": 2_000,
+    }  # fmt: skip
+    assert observed(told, slow_ms=9_000, begun_again_ms=0)["useful"] == 80_000
 
 
 def broken(**changed):

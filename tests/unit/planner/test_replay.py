@@ -94,7 +94,7 @@ def test_elastic_goes_on_with_fewer_replicas_and_grows_again():
     record = history(failure(38_500, lost("a", 20_000)), replicas=2)
     assert causes(record, spares=0, no_spare="elastic") == {
         "startup": 5.0, "useful": 65.1, "checkpoint_stall": 6.4, "lost_work": 0.5,
-        "detection": 2.0, "restart": 16.0, "waiting_for_hosts": 5.0,
+        "detection": 2.0, "restart": 16.0, "degraded": 5.0,
     }  # fmt: skip
 
 

@@ -5,7 +5,9 @@ detected) and completed steps; every piece between two cuts gets one cause, so t
 wall time by construction. A step counts as useful until a later generation goes on from before it:
 then it is lost work, because it is done again; so is one whose update was left out. The first step
 of a generation takes longer than others (shape inference, caches): what it takes beyond the usual
-belongs to the restart.
+belongs to the restart. Of a step, work that was done twice to compare its bits is verification; of
+the rest, a job that has fewer ranks than were asked for is useful by the share that it has, and
+what is missing is degraded.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from statistics import median
 from typing import Final
 
@@ -23,6 +26,8 @@ class Cause(StrEnum):
     USEFUL = "useful"
     CHECKPOINT_STALL = "checkpoint_stall"
     DATA_WAIT = "data_wait"
+    VERIFICATION = "verification"
+    DEGRADED = "degraded"
     LOST_WORK = "lost_work"
     DETECTION = "detection"
     RESTART = "restart"
@@ -35,7 +40,8 @@ class Cause(StrEnum):
 class Step:
     """A completed step of one generation; parts are the slowest rank's.
 
-    ``skipped`` says that its update was left out: it has not advanced the training.
+    ``shadow_ms`` went to another replica's work, to compare its bits. ``skipped`` says that its
+    update was left out: it has not advanced the training.
     """
 
     generation: int
@@ -43,6 +49,7 @@ class Step:
     completed_at_ms: int
     stall_ms: int = 0
     data_wait_ms: int = 0
+    shadow_ms: int = 0
     step_time_ms: int = 0
     skipped: bool = False
 
@@ -51,7 +58,8 @@ class Step:
 class Generation:
     """The stretch between two restarts. ``restore_step`` -1: fresh; times None: not reached.
 
-    ``failed_at_ms``/``detected_at_ms`` are those of the incident that ended it.
+    ``failed_at_ms``/``detected_at_ms`` are those of the incident that ended it; ``ranks`` are those
+    of its placement, 0: not told.
     """
 
     generation: int
@@ -63,6 +71,7 @@ class Generation:
     failed_at_ms: int | None = None
     detected_at_ms: int | None = None
     paused_at_ms: int | None = None
+    ranks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +98,13 @@ class _Tape:
         self.causes[cause] += stop - self.at_ms
         self.at_ms = stop
 
+    def train(self, at_ms: int, missing: Fraction) -> None:
+        """Put the time up to ``at_ms`` under training, of which a share is missing."""
+        stop = min(max(at_ms, self.at_ms), self._end_ms)
+        missing_ms = (stop - self.at_ms) * missing.numerator // missing.denominator
+        self.until(stop - missing_ms, Cause.USEFUL)
+        self.until(stop, Cause.DEGRADED)
+
 
 _BRING_UP: Final = {"launch": Cause.STARTUP}
 
@@ -100,6 +116,7 @@ def account(
     generations: Sequence[Generation],
     steps: Sequence[Step],
     ended: bool = False,
+    full_ranks: int = 0,
 ) -> Ledger:
     """Account for every millisecond from ``submitted_at_ms`` to ``end_ms``.
 
@@ -109,6 +126,7 @@ def account(
         generations: in order.
         steps: of all generations, in any order.
         ended: whether ``end_ms`` is the job's end rather than now.
+        full_ranks: that were asked for; 0: not told.
 
     Returns:
         Causes that sum exactly to ``end_ms - submitted_at_ms``.
@@ -123,15 +141,20 @@ def account(
         later = generations[index + 1 :]
         kept_until = _kept_until(later)
         mine = of_generation.get(generation.generation, [])
+        missing = _missing(generation, full_ranks)
         _bring_up(tape, generation, mine, usual_ms)
         for step in mine:
             lost = kept_until is not None and step.step > kept_until
             # What a stray has made after its successor began took none of the successor's time.
-            _lay_step(tape, step, lost_until_ms=later[0].begun_at_ms if lost else None)
+            lost_until_ms = later[0].begun_at_ms if lost else None
+            _lay_step(tape, step, missing, lost_until_ms=lost_until_ms)
         if later:
             _lay_end(tape, generation, later[0], trained=bool(mine))
     last = generations[-1] if generations else None
-    tape.until(end_ms, _tail_cause(last, of_generation, ended=ended))
+    cause = _tail_cause(last, of_generation, ended=ended)
+    if cause is Cause.USEFUL and last is not None:
+        tape.train(end_ms, _missing(last, full_ranks))
+    tape.until(end_ms, cause)
     return Ledger(wall_ms=end_ms - submitted_at_ms, causes=tape.causes)
 
 
@@ -139,6 +162,13 @@ def _kept_until(later: Sequence[Generation]) -> int | None:
     """Return the last step that no later generation does again; None if all are kept."""
     restores = [max(g.restore_step, 0) for g in later if g.restore_step is not None]
     return min(restores) if restores else None
+
+
+def _missing(generation: Generation, full_ranks: int) -> Fraction:
+    """Return the share of the ranks that a generation goes without: whole replicas of them."""
+    if not 0 < generation.ranks < full_ranks:
+        return Fraction(0)
+    return Fraction(full_ranks - generation.ranks, full_ranks)
 
 
 def _usual_ms(of_generation: dict[int, list[Step]]) -> int | None:
@@ -164,9 +194,10 @@ def _bring_up(
         tape.until(first.completed_at_ms - step_ms, cause)
 
 
-def _lay_step(tape: _Tape, step: Step, *, lost_until_ms: int | None) -> None:
+def _lay_step(tape: _Tape, step: Step, missing: Fraction, *, lost_until_ms: int | None) -> None:
     """From the end of the previous step to the end of this one.
 
+    ``missing`` is the share of the ranks that it was made without.
     ``lost_until_ms`` is None for a step that counts, else when the next generation began.
     """
     if lost_until_ms is not None:
@@ -178,8 +209,10 @@ def _lay_step(tape: _Tape, step: Step, *, lost_until_ms: int | None) -> None:
     took = max(0, step.completed_at_ms - tape.at_ms)
     stall = min(step.stall_ms, took)
     wait = min(step.data_wait_ms, took - stall)
+    shadow = min(step.shadow_ms, took - stall - wait)
     tape.until(tape.at_ms + wait, Cause.DATA_WAIT)
-    tape.until(step.completed_at_ms - stall, Cause.USEFUL)
+    tape.until(tape.at_ms + shadow, Cause.VERIFICATION)
+    tape.train(step.completed_at_ms - stall, missing)
     tape.until(step.completed_at_ms, Cause.CHECKPOINT_STALL)
 
 

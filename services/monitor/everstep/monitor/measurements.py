@@ -24,6 +24,16 @@ FLUSH_S: Final = 0.5  # people watch curves, not milliseconds
 ROWS_MAX: Final = 20_000  # while the database is away: about a day of 4 s steps, some 10 MB
 BATCH_MAX: Final = 1_000
 
+# Of a step's row: what the slowest rank has told.
+SLOWEST: Final = (
+    "step_time_ms",
+    "data_wait_ms",
+    "stall_ms",
+    "shadow_ms",
+    "completed_at_ms",
+    "tokens",
+)
+
 Key = tuple[str, int, int]
 
 
@@ -63,13 +73,7 @@ class Rollup:
 
 def _merge(row: dict[str, Any] | None, key: Key, rank: RankStep) -> dict[str, Any]:
     """Slowest rank for times; loss and norm are the same on every rank."""
-    worst = {
-        "step_time_ms": rank.step_time_ms,
-        "data_wait_ms": rank.data_wait_ms,
-        "stall_ms": rank.stall_ms,
-        "completed_at_ms": rank.completed_at_ms,
-        "tokens": rank.tokens,
-    }
+    worst = {name: getattr(rank, name) for name in SLOWEST}
     if row is None:
         return {
             "job_id": key[0],
@@ -100,10 +104,7 @@ async def flush(
         statement = insert(STEP_METRICS)
         fresh = statement.excluded
         table = STEP_METRICS.c
-        merged = {
-            name: func.greatest(table[name], fresh[name])
-            for name in ("step_time_ms", "data_wait_ms", "stall_ms", "completed_at_ms", "tokens")
-        }
+        merged = {name: func.greatest(table[name], fresh[name]) for name in SLOWEST}
         statement = statement.on_conflict_do_update(
             index_elements=["job_id", "generation", "step"],
             set_={

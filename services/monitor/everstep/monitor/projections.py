@@ -16,6 +16,7 @@ from everstep.monitor.events import (
     IncidentOpened,
     IncidentRecovered,
     JobMarked,
+    Mark,
     SourceRefused,
 )
 
@@ -55,6 +56,7 @@ MARKS: Final = Table(
     Column("cause", Text),
     Column("step", BigInteger),
     Column("at_ms", BigInteger),
+    Column("ranks", BigInteger),
 )
 
 STEP_METRICS: Final = Table(
@@ -70,6 +72,7 @@ STEP_METRICS: Final = Table(
     Column("blocked_ms_min", Float),
     Column("data_wait_ms", Float),
     Column("stall_ms", Float),
+    Column("shadow_ms", Float),
     Column("completed_at_ms", BigInteger),
     Column("health", Text),
 )
@@ -147,7 +150,15 @@ class MonitorProjection:
                         cause=fact.cause,
                         step=fact.step,
                         at_ms=fact.at_ms,
+                        ranks=_ranks(fact),
                     )
                 )
             case _:
                 pass
+
+
+def _ranks(fact: JobMarked) -> int:
+    """Return how many ranks a job asked for, or was placed with; 0 where nothing tells."""
+    if fact.mark is Mark.SUBMITTED:
+        return fact.layout.world_size
+    return sum(len(host.ranks) for host in fact.hosts)

@@ -157,6 +157,7 @@ async def ledger(connection: AsyncConnection, job_id: str, now_ms: int) -> Ledge
             completed_at_ms=row["completed_at_ms"],
             stall_ms=round(row["stall_ms"]),
             data_wait_ms=round(row["data_wait_ms"]),
+            shadow_ms=round(row["shadow_ms"]),
             step_time_ms=round(row["step_time_ms"]),
             skipped=row["health"] == HEALTH_SKIPPED,
         )
@@ -170,6 +171,7 @@ async def ledger(connection: AsyncConnection, job_id: str, now_ms: int) -> Ledge
         generations=[generations[number] for number in sorted(generations)],
         steps=steps,
         ended=ended,
+        full_ranks=max(mark["ranks"] for mark in marks),
     )
 
 
@@ -190,7 +192,7 @@ def _generations(marks: list[dict[str, Any]]) -> dict[int, Generation]:
                     found[number], short_at_ms=at_ms if first is None else first
                 )
             case Mark.PLACED.value:
-                found[number] = replace(found[number], placed_at_ms=at_ms)
+                found[number] = replace(found[number], placed_at_ms=at_ms, ranks=mark["ranks"])
             case Mark.PLANNED.value:
                 found[number] = replace(found[number], restore_step=mark["step"])
             case Mark.PAUSED.value:
