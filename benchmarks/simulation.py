@@ -132,6 +132,7 @@ def model_waste(scenario: Scenario) -> float:
         restart_s=restart.ranks_s + control_s + (0 if memory else scenario.upload_s),
         detection_s=detection.host_s,
         durable_after_s=stall_s + later_s,
+        found_together=True,
     ).waste
 
 

@@ -137,12 +137,15 @@ def exact_shares(
     restart_s: float,
     detection_s: float = 0.0,
     durable_after_s: float | None = None,
+    found_together: bool = False,
 ) -> Shares:
     """Return where wall time goes when failures are Poisson and strike at any moment.
 
     An interval and its stall need ``M (e^((T+C)/M) - 1)`` of training time, ``T + C`` of it kept;
     each of the ``e^((T+C)/M) - 1`` failures needs ``M (e^(Q/M) - 1)`` until training goes on, with
     Q = D + R + L - C: while a save is not durable yet, a failure loses that much work more.
+    ``found_together`` takes D out of Q, where a second failure would begin it all again, and adds
+    it once: each failure needs ``(D + M (1 - e^(-Q/M))) / e^(-Q/M)``.
 
     Args:
         interval_s: useful work between two saves.
@@ -151,6 +154,9 @@ def exact_shares(
         restart_s: R, without detection.
         detection_s: D, from the failure to the decision to restart.
         durable_after_s: L; a save is durable when its stall is over if None.
+        found_together: who looks for one failure finds all that have come meanwhile, as a monitor
+            does that asks every host before it judges. It matters where D is a part of M: ten
+            minutes of three hours cost 2 % less of their waste.
 
     Returns:
         Shares that sum to 1; all time is lost where ``T + C`` is hundreds of M.
@@ -158,20 +164,25 @@ def exact_shares(
         10.1109/12.609281, for L > C.
     """
     undurable_s = 0.0 if durable_after_s is None else max(durable_after_s - stall_s, 0.0)
-    away_s = detection_s + restart_s + undurable_s
+    again_s = restart_s + undurable_s + (0 if found_together else detection_s)
     segment_s = interval_s + stall_s
     # Shares of the wall time of one interval, M e^(Q/M) (e^((T+C)/M) - 1), written without
     # overflow: e^(-Q/M) of it is training, the rest is away.
-    training = math.exp(-away_s / mtbf_s)
+    training = math.exp(-again_s / mtbf_s)
+    detection = 0.0
+    if found_together:
+        training *= mtbf_s / (mtbf_s + detection_s)
+        detection = detection_s / (mtbf_s + detection_s)
     kept = training * math.exp(-segment_s / mtbf_s) / -math.expm1(-segment_s / mtbf_s)
-    away = 0.0 if away_s == 0 else (1 - training) / away_s  # a share for each second of Q
+    # A share for each second of Q.
+    away = 0.0 if again_s == 0 else (1 - training - detection) / again_s
     useful = kept * interval_s / mtbf_s
     stall = kept * stall_s / mtbf_s
     return Shares(
         useful=useful,
         stall=stall,
         lost_work=training - useful - stall + away * undurable_s,
-        detection=away * detection_s,
+        detection=detection if found_together else away * detection_s,
         restart=away * restart_s,
     )
 

@@ -1,4 +1,5 @@
 import math
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -161,8 +162,12 @@ def test_waste_grows_with_every_cost(stall_s, mtbf_s, restart_s, interval_s, fac
     assert later == sorted(later)
 
 
-@given(stalls, mtbfs, restarts, st.floats(1, 1e6), st.floats(0, 600), st.floats(0, 600))
-def test_shares_of_any_run_sum_to_one(stall_s, mtbf_s, restart_s, interval_s, detect_s, upload_s):
+@given(
+    stalls, mtbfs, restarts, st.floats(1, 1e6), st.floats(0, 600), st.floats(0, 600), st.booleans()
+)
+def test_shares_of_any_run_sum_to_one(
+    stall_s, mtbf_s, restart_s, interval_s, detect_s, upload_s, found_together
+):
     """Every second has one cause, also where nothing useful is left."""
     shares = exact_shares(
         interval_s=interval_s,
@@ -171,6 +176,7 @@ def test_shares_of_any_run_sum_to_one(stall_s, mtbf_s, restart_s, interval_s, de
         restart_s=restart_s,
         detection_s=detect_s,
         durable_after_s=stall_s + upload_s,
+        found_together=found_together,
     )
     parts = (shares.stall, shares.lost_work, shares.detection, shares.restart)
     assert all(part >= -1e-12 for part in parts)
@@ -243,6 +249,34 @@ def test_detection_adds_to_the_restart():
     )
     assert round(shares.waste, 4) == 0.0914
     assert shares.detection == pytest.approx(5 * shares.restart)
+
+
+@pytest.mark.parametrize("found_together", [False, True])
+def test_shares_are_what_a_run_of_drawn_failures_comes_to(found_together):
+    """C 50 s, R 300 s, L 100 s, D 900 s at an hour between failures, over 100,000 intervals."""
+    draw = Random(5).expovariate
+    mtbf_s, segment_s, again_s = 3_600.0, 650.0, 300.0 + 50.0
+    once_s = 900.0 if found_together else 0.0
+    again_s += 900.0 - once_s
+    useful_s = wall_s = 0.0
+    for _ in range(100_000):
+        while (failed_s := draw(1 / mtbf_s)) < segment_s:
+            wall_s += failed_s + once_s
+            while (failed_s := draw(1 / mtbf_s)) < again_s:
+                wall_s += failed_s + once_s
+            wall_s += again_s
+        useful_s += 600.0
+        wall_s += segment_s
+    shares = exact_shares(
+        interval_s=600,
+        stall_s=50,
+        mtbf_s=mtbf_s,
+        restart_s=300,
+        detection_s=900,
+        durable_after_s=100,
+        found_together=found_together,
+    )
+    assert shares.useful == pytest.approx(useful_s / wall_s, rel=0.005)
 
 
 @pytest.mark.parametrize(("lost", "survives"), [(0, 1), (1, 1), (2, 0.9995), (8, 0.9864)])
