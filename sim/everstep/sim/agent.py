@@ -133,17 +133,27 @@ class Agent:
             await asyncio.sleep(HEARTBEAT_S)
 
     def running(self) -> list[wire.RunningJob]:
-        """Return the jobs that have live ranks here."""
-        return [
+        """Return the jobs that have live ranks here, or ends that nobody was told of yet."""
+        jobs = [
             wire.RunningJob(
                 job_id=job_id,
                 generation=run.training.generation,
                 ranks=sorted(run.alive),
                 last_step=run.last_step,
+                untold=self._untold(job_id, run.training.generation),
             )
             for job_id, run in sorted(self.host.runs.items())
-            if run.alive
         ]
+        return [job for job in jobs if job.ranks or job.untold]
+
+    def _untold(self, job_id: str, generation: int) -> list[int]:
+        waiting = {
+            report.rank
+            for report in (*self.host.exits, *self.host.reports)
+            if report.kind == wire.RANK_EXITED
+            and (report.job_id, report.generation) == (job_id, generation)
+        }
+        return sorted(waiting)
 
     def _step(self, run: HostRun) -> None:
         host, training = self.host, run.training

@@ -3,8 +3,8 @@
 ``lib``'s in-memory bus is the server. An ``Endpoint`` is one process's connection to it and does
 what the real one (``everstep.bus.nats``) does when the connection or the server is away: plain
 messages are dropped, durable ones raise ``Unavailable``, requests wait for the connection. On top
-come what real networks do: latency, a rare long delay, an answer that is lost after the work was
-done, and a stored message that is handed out twice.
+come what real networks do: latency, a rare long delay, a message that is lost on its way to the
+store, an answer that is lost after the work was done, a stored message that is handed out twice.
 
 A connection keeps its order, as TCP does; between two connections anything goes.
 """
@@ -23,6 +23,7 @@ from everstep.core.errors import NoResponders, Unavailable
 from everstep.core.ports import Message, Receive, Reply, Subscription
 
 RECONNECT_S: Final = 0.25  # as everstep.bus.nats
+DURABLE_TIMEOUT_S: Final = 3.0  # there too: how long a store's word is waited for
 REDELIVERY_S: Final = 2.0  # as everstep.bus.durable: a killed consumer's message waits that long
 
 
@@ -33,7 +34,7 @@ class Conditions:
     latency_s: float = 0.0005
     late_share: float = 0.0  # of messages that take ``late_s`` instead
     late_s: float = 0.5
-    lost_share: float = 0.0  # of plain messages and of requests' answers
+    lost_share: float = 0.0  # of messages, of stored ones too, and of answers
     doubled_share: float = 0.0  # of stored messages that are handed out once more
 
 
@@ -82,7 +83,7 @@ class Network:
         return conditions.latency_s * (0.5 + self.random.random())
 
     def loses(self) -> bool:
-        """Draw whether a plain message or an answer is lost."""
+        """Draw whether a message or an answer is lost."""
         share = self.conditions.lost_share
         return bool(share) and self.random.random() < share
 
@@ -104,6 +105,7 @@ class Endpoint:
         self._subscriptions: list[Any] = []
         self._sent_until_s = 0.0
         self._mended_s = 0.0
+        self.loses_stored = False  # what it sends to be stored, and nothing else
         self.killed = False
 
     @property
@@ -217,12 +219,18 @@ class Endpoint:
         await self._way_out()
         if not self.connected:
             raise Unavailable(f"{subject} was not stored for certain: the connection broke")
+        if self.loses_stored or self._network.loses():
+            await asyncio.sleep(DURABLE_TIMEOUT_S)
+            raise Unavailable(f"{subject} was not stored: it was lost on its way")
         await self._network.server.publish_durable(
             subject, data, message_id=message_id, headers=headers
         )
         await asyncio.sleep(self._network.delay_s())
-        if self._network.loses() or not self.connected:
+        if self._network.loses():
+            await asyncio.sleep(DURABLE_TIMEOUT_S)
             raise Unavailable(f"{subject} was stored, but the answer was lost")
+        if not self.connected:
+            raise Unavailable(f"{subject} was stored, but not for certain: the connection broke")
 
     async def consume(self, subject: str, receive: Receive, *, durable: str) -> Subscription:
         """Deliver stored messages in order, at least once, from where ``durable`` left off."""

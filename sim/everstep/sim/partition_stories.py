@@ -7,7 +7,7 @@ from typing import Final
 
 from everstep.controller.wiring import NAME as CONTROLLER
 from everstep.monitor.wiring import NAME as MONITOR
-from everstep.sim.stage import Stage
+from everstep.sim.stage import STEPS, Stage
 from everstep.sim.telling import JOB, Story, launch, one_recovery, step_of
 
 AFTER_STEP: Final = 15
@@ -28,6 +28,23 @@ def _spares(stage: Stage) -> list[str]:
 async def _told(stage: Stage) -> list[tuple[str, tuple[str, ...]]]:
     """Return what the job's incidents were, and of which hosts."""
     return [(one.kind, one.hosts) for one in await stage.incidents(JOB)]
+
+
+async def ends_told_late(stage: Stage) -> None:
+    """A host's reports are lost just as a run ends: its ranks have not vanished.
+
+    Found by the fault matrix: the run was restarted for its last steps.
+    """
+    await launch(stage)
+    await stage.step_reached(JOB, STEPS - 1)
+    host = stage.world.hosts[stage.hosts_of(JOB)[1]]
+    assert host.agent is not None
+    host.agent.endpoint.loses_stored = True
+    await asyncio.sleep(20.0)
+    host.agent.endpoint.loses_stored = False
+    await stage.finish(1)
+    assert await stage.causes(JOB) == ["launch"]
+    assert await stage.incidents(JOB) == []
 
 
 async def partitioned_host(stage: Stage) -> None:
@@ -239,6 +256,7 @@ async def returned_from_a_partition(stage: Stage) -> None:
 
 
 STORIES: Final[tuple[Story, ...]] = (
+    ends_told_late,
     partitioned_host,
     partitioned_one_way,
     partitioned_first_host,

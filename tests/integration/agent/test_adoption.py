@@ -9,6 +9,7 @@ import signal
 import pytest
 from tests.integration.agent import harness
 from tests.integration.agent.harness import (
+    Plane,
     RankRestore,
     hosts_on,
     new_plane,
@@ -195,6 +196,30 @@ class DeafBus:
         if self.away:
             raise Unavailable("the test's bus is away")
         await self.bus.publish_durable(subject, data, **options)
+
+
+def named(plane: Plane) -> tuple[list[int], list[int]]:
+    """The ranks that the newest heartbeat calls alive, and those whose ends are not told."""
+    jobs = plane.heartbeats[-1].jobs if plane.heartbeats else ()
+    return (
+        [rank for job in jobs for rank in job.ranks],
+        [rank for job in jobs for rank in job.untold],
+    )
+
+
+async def test_ranks_whose_end_is_not_told_yet_are_named_until_it_is(tmp_path):
+    """A monitor that hears neither of their life nor of their end takes them for vanished."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane:
+        bus = DeafBus(plane.bus)
+        plane.bus = bus
+        async with host.up(plane):
+            await until(lambda: plane.joins)
+            await start_all(plane, placed([host], 2), 1, spec_json(steps=4))
+            await until(lambda: named(plane) == ([], [0, 1]), what="both ends to be untold")
+            bus.away = False
+            await until(lambda: len(plane.reported(RANK_EXITED)) == 2)
+            await until(lambda: not plane.heartbeats[-1].jobs, what="nothing left to name")
+        plane.bus = bus.bus
 
 
 async def test_reports_wait_for_the_bus_and_outlive_the_agent(tmp_path):

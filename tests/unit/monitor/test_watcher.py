@@ -10,7 +10,7 @@ import pytest
 from tests.unit.monitor.hang_looks import waiting
 
 from everstep.core.errors import Unavailable
-from everstep.core.ports import StoredEvent
+from everstep.core.ports import Message, StoredEvent
 from everstep.core.spec import LayoutSpec
 from everstep.core.system import RandomIds
 from everstep.eventstore.memory import MemoryStore
@@ -28,11 +28,13 @@ from everstep.monitor.events import (
     StrayFound,
     WatchedHost,
 )
+from everstep.monitor.inputs import on_heartbeat
 from everstep.monitor.lookout import Asking
 from everstep.monitor.policy import Limits
 from everstep.monitor.state import Watch
 from everstep.monitor.watcher import Watcher
 from everstep.service.handler import Handler
+from everstep.wire.v1.agents_pb2 import Heartbeat, RunningJob
 
 HOSTS = tuple(WatchedHost(host_id=f"h{i}", ranks=(2 * i, 2 * i + 1)) for i in range(3))
 
@@ -292,6 +294,21 @@ async def progressed(stage: Stage) -> bool:
     """Whether the job was seen to make progress."""
     events = await stage.store.read_all(after_position=0, limit=1_000)
     return "generation_progressed.v1" in [event.type for event in events]
+
+
+@pytest.mark.parametrize("untold", [True, False])
+async def test_ranks_whose_end_is_still_to_be_told_have_not_vanished(stage, untold):
+    """Their host says that they ended and that it could not report it yet."""
+    receive = on_heartbeat(stage.watcher)
+    over = [RunningJob(job_id="j", generation=1, untold=(2, 3))] if untold else []
+    for _ in range(6):
+        for host in HOSTS:
+            alive = [RunningJob(job_id="j", generation=1, ranks=host.ranks)]
+            beat = Heartbeat(host_id=host.host_id, jobs=over if host.host_id == "h1" else alive)
+            await receive(Message(subject="", data=beat.SerializeToString(), headers={}))
+        await stage.tick(1_000)
+    found = [(one.kind, one.ranks) for one in await stage.incidents()]
+    assert found == ([] if untold else [("ranks_vanished", (2, 3))])
 
 
 async def test_host_of_a_paused_job_that_dies_is_found_before_the_resume(stage):

@@ -27,6 +27,7 @@ from everstep.agent.forks import ForkServer
 from everstep.agent.links import check_links
 from everstep.agent.membership import HostFacts, running_jobs
 from everstep.agent.ports import PortChooser
+from everstep.agent.reports import Reports
 from everstep.agent.restore import Restorer
 from everstep.agent.runs import Runs, Start
 from everstep.agent.stacks import StackLooks
@@ -93,8 +94,10 @@ class HostCommands:
         steps: StepMessages,
         clock: Clock,
         counters: Counters,
+        reports: Reports,
     ) -> None:
         self._counters = counters
+        self._reports = reports
         self._clock = clock
         self._facts = facts
         self._runs = runs
@@ -287,7 +290,7 @@ class HostCommands:
             host_id=self._facts.host_id,
             nonce=command.nonce,
             agent_epoch=self._facts.agent_epoch,
-            jobs=running_jobs(self._runs.all()),
+            jobs=running_jobs(self._runs.all(), self._reports),
             held=held,
             fork_server_warm=self._forks.warm,
             errors=await self._counters.fresh(),

@@ -126,7 +126,7 @@ async def open_agent(
             parts.reports.run(bus),
             parts.uploads.run(bus),
             membership.keep_joined(bus, facts, clock),
-            membership.beat(bus, facts, parts.runs.all, parts.counters, clock),
+            membership.beat(bus, facts, parts.runs.all, parts.reports, parts.counters, clock),
             parts.counters.keep_looking(),
             parts.counters.keep_reporting(bus, facts.host_id),
             _serve(commands, bus),
@@ -252,6 +252,7 @@ class _Parts:
             steps=self.steps,
             clock=self.clock,
             counters=self.counters,
+            reports=self.reports,
         )
 
     def close(self) -> None:

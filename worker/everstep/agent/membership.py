@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from everstep.agent.counters import Counters
+from everstep.agent.reports import Reports
 from everstep.agent.runs import JobRun
 from everstep.core.errors import EverstepError, Unavailable
 from everstep.core.ports import Bus
@@ -87,6 +88,7 @@ async def beat(
     bus: Bus,
     facts: HostFacts,
     runs: Callable[[], Iterable[JobRun]],
+    reports: Reports,
     counters: Counters,
     clock: Clock,
 ) -> None:
@@ -100,7 +102,7 @@ async def beat(
             agent_epoch=facts.agent_epoch,
             sequence=sequence,
             at_ms=clock.now_ms(),
-            jobs=running_jobs(runs()),
+            jobs=running_jobs(runs(), reports),
             errors=counters.told(),
             clock_unsynchronised=counters.clock_unsynchronised,
         )
@@ -111,15 +113,16 @@ async def beat(
         await asyncio.sleep(HEARTBEAT_S)
 
 
-def running_jobs(runs: Iterable[JobRun]) -> list[RunningJob]:
-    """Return the jobs that have live ranks here, by job."""
-    return [
+def running_jobs(runs: Iterable[JobRun], reports: Reports) -> list[RunningJob]:
+    """Return the jobs that have live ranks here, or ends that nobody was told of yet, by job."""
+    jobs = [
         RunningJob(
             job_id=run.job_id,
             generation=run.generation,
             ranks=[rank.rank for rank in run.alive],
             last_step=run.last_step,
+            untold=sorted(reports.untold_ends(run.job_id, run.generation)),
         )
         for run in sorted(runs, key=lambda run: run.job_id)
-        if run.alive
     ]
+    return [job for job in jobs if job.ranks or job.untold]

@@ -20,13 +20,14 @@ from everstep.core.errors import EverstepError
 from everstep.core.ports import Bus
 from everstep.core.system import Clock
 from everstep.service.commands import host_subject
-from everstep.wire.v1.agents_pb2 import RankReport, RefusedSource
+from everstep.wire.v1.agents_pb2 import RANK_EXITED, START_FAILED, RankReport, RefusedSource
 
 log = logging.getLogger(__name__)
 
 # A host makes a handful a generation; a thousand is days of restarts with the bus away.
 REPORTS_MAX: Final = 1_000
 RETRY_S: Final = 0.5  # the bus reconnects by itself; this is only how soon we notice
+ENDS: Final = (RANK_EXITED, START_FAILED)
 
 
 class Reports:
@@ -60,6 +61,18 @@ class Reports:
     def pending_count(self) -> int:
         """How many wait."""
         return len(self._pending)
+
+    def untold_ends(self, job_id: str, generation: int) -> set[int]:
+        """Return the ranks of a generation whose ends are in reports that still wait.
+
+        Heartbeats name them: who is neither alive nor reported would count as vanished.
+        """
+        waiting = (RankReport.FromString(data) for _, data in self._pending)
+        return {
+            report.rank
+            for report in waiting
+            if report.kind in ENDS and (report.job_id, report.generation) == (job_id, generation)
+        }
 
     async def run(self, bus: Bus) -> None:
         """Send for ever."""

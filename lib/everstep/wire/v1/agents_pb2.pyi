@@ -106,16 +106,18 @@ class ErrorCount(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., part: _Optional[str] = ..., count: _Optional[int] = ..., age_ms: _Optional[int] = ...) -> None: ...
 
 class RunningJob(_message.Message):
-    __slots__ = ("job_id", "generation", "ranks", "last_step")
+    __slots__ = ("job_id", "generation", "ranks", "last_step", "untold")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    UNTOLD_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     ranks: _containers.RepeatedScalarFieldContainer[int]
     last_step: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., last_step: _Optional[int] = ...) -> None: ...
+    untold: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., last_step: _Optional[int] = ..., untold: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StepMetrics(_message.Message):
     __slots__ = ("host_id", "job_id", "generation", "at_ms", "ranks", "held")

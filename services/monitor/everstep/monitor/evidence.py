@@ -63,11 +63,11 @@ class Gathered:
         if view is not None:
             self.hosts[host_id] = changed(view, heard_ms=now_ms)
 
-    def saw_ranks(self, host_id: str, alive: frozenset[int], now_ms: int) -> bool:
+    def saw_ranks(self, host_id: str, seen: frozenset[int], now_ms: int) -> bool:
         """Note which ranks of this generation an agent sees; says whether all see all of theirs."""
         view = self.hosts.get(host_id)
         if view is not None:
-            missing = tuple(rank for rank in view.ranks if rank not in alive)
+            missing = tuple(rank for rank in view.ranks if rank not in seen)
             since_ms = view.missing_since_ms if view.missing else now_ms
             self.hosts[host_id] = changed(
                 view, missing=missing, missing_since_ms=since_ms if missing else 0
@@ -115,6 +115,7 @@ class Gathered:
     def weigh(
         self,
         watch: Watch,
+        untold: frozenset[int] = frozenset(),
         *,
         blind: bool,
         links: LinkView | None = None,
@@ -143,4 +144,5 @@ class Gathered:
             deaths=watch.deaths,
             links=links,
             broken=broken,
+            untold=untold - watch.ended.keys(),
         )

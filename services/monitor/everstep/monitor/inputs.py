@@ -183,14 +183,17 @@ def on_heartbeat(watcher: Watcher) -> Receive:
             return
         watcher.heard(heartbeat.host_id)
         watcher.counting.heard(heartbeat)
+        watcher.untold.told(heartbeat.host_id, heartbeat.jobs)
         running = {job.job_id: job for job in heartbeat.jobs}
         for job in heartbeat.jobs:
-            await watcher.saw_running(job.job_id, job.generation, heartbeat.host_id)
+            if job.ranks:
+                await watcher.saw_running(job.job_id, job.generation, heartbeat.host_id)
         for job_id in watcher.jobs_on(heartbeat.host_id):
             run = running.get(job_id)
-            alive = frozenset(run.ranks) if run is not None else frozenset()
+            # What has ended is not missing while the word of it is on its way.
+            seen = frozenset((*run.ranks, *run.untold)) if run is not None else frozenset()
             generation = run.generation if run is not None else -1
-            await watcher.saw_ranks(job_id, generation, heartbeat.host_id, alive)
+            await watcher.saw_ranks(job_id, generation, heartbeat.host_id, seen)
 
     return receive
 

@@ -27,6 +27,8 @@ class Limits:
     # Only echoes and every host answers: a rank's exit report that is still on its way has come by
     # then (exit reports took under 100 ms; chosen ten times that).
     echo_patience_ms: int = 1_000
+    # A host says that a rank has ended: its report is sent again every 3 s until it is stored.
+    untold_patience_ms: int = 10_000
     # Hosts try their links again after this long, while the last answers name somebody for the
     # first time or do not decide. A try takes up to 0.8 s.
     links_again_ms: int = 1_500

@@ -38,6 +38,7 @@ from everstep.monitor.opening import open_incident
 from everstep.monitor.policy import Limits
 from everstep.monitor.state import Watch
 from everstep.monitor.strays import Strays
+from everstep.monitor.untold import UntoldEnds
 from everstep.service.handler import Handled, Handler
 from everstep.wire.v1.agents_pb2 import StepMetrics
 
@@ -60,11 +61,13 @@ class Watcher:
         limits: Limits,
         asking: Asking = NOBODY_TO_ASK,
         counting: Counting | None = None,
+        untold: UntoldEnds | None = None,
     ) -> None:
         self._handler = handler
         self._probe = probe
         self.look = look
         self.counting = counting or Counting(clock)
+        self.untold = untold or UntoldEnds()
         self._clock = clock
         self._ids = ids
         self._limits = limits
@@ -162,9 +165,9 @@ class Watcher:
         self._idle.expect(host_ids, self._clock.now_ms())
 
     async def saw_ranks(
-        self, job_id: str, generation: int, host_id: str, alive: frozenset[int]
+        self, job_id: str, generation: int, host_id: str, seen: frozenset[int]
     ) -> None:
-        """Note which ranks of a job an agent sees.
+        """Note which ranks of a job an agent sees, or has seen end and not been able to tell.
 
         A script that has never told of a step may not take the SDK: it counts as come up when every
         host sees all its ranks.
@@ -172,9 +175,9 @@ class Watcher:
         gathered = self._jobs.get(job_id)
         if gathered is None:
             return
-        alive = alive if gathered.generation == generation else frozenset()
+        seen = seen if gathered.generation == generation else frozenset()
         now_ms = self._clock.now_ms()
-        whole = gathered.saw_ranks(host_id, alive, now_ms)
+        whole = gathered.saw_ranks(host_id, seen, now_ms)
         watch = self._watches[job_id]
         if whole and watch.script and not (watch.progressed or watch.stepped):
             await self._progressed(job_id, generation, 0, now_ms)
@@ -317,7 +320,8 @@ class Watcher:
             linking = self._detecting[job_id].linking
             now_ms, blind = self._clock.now_ms(), bool(self.blind)
             broken = self.counting.fatal(gathered.hosts, now_ms)
-            evidence = gathered.weigh(watch, blind=blind, links=linking.view, broken=broken)
+            untold = self.untold.ranks(gathered.hosts, job_id, gathered.generation)
+            evidence = gathered.weigh(watch, untold, blind=blind, links=linking.view, broken=broken)
             judgement: Judgement = judge(now_ms, evidence, self._limits)
             for host_id in judgement.probe:
                 self._ask(job_id, gathered, host_id)
@@ -370,9 +374,8 @@ class Watcher:
         now_ms = self._clock.now_ms()
         step = gathered.step if verdict.step < 0 else verdict.step
         incident_id, generation = self._ids.new_id("i"), gathered.generation
-        handled = await self._record(
-            open_incident(verdict, incident_id, job_id, generation, step, now_ms)
-        )
+        opening = open_incident(verdict, incident_id, job_id, generation, step, now_ms)
+        handled = await self._record(opening)
         self._take(job_id, handled.state)
         if handled.events:
             log.warning("job %s: %s: %s", job_id, verdict.kind, verdict.reason)

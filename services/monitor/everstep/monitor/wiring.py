@@ -27,6 +27,7 @@ from everstep.monitor.reaching import try_links
 from everstep.monitor.remaking import ask_recompute
 from everstep.monitor.repair import Repairer
 from everstep.monitor.state import Watch
+from everstep.monitor.untold import UntoldEnds
 from everstep.monitor.watcher import Watcher
 from everstep.service.commands import host_subject, request, send_command
 from everstep.service.shell import Shell
@@ -41,10 +42,10 @@ CENSUS_S: Final = 1.0  # well within the time that a new monitor judges nobody
 
 def make_watcher(shell: Shell, connected: Callable[[], bool]) -> Watcher:
     """Return what judges; ``connected`` says whether the bus is there."""
-    counting = Counting(shell.clock)
+    counting, untold = Counting(shell.clock), UntoldEnds()
     return Watcher(
         shell.handler(AGGREGATE),
-        _prober(shell, counting),
+        _prober(shell, counting, untold),
         _looker(shell),
         connected,
         shell.clock,
@@ -56,6 +57,7 @@ def make_watcher(shell: Shell, connected: Callable[[], bool]) -> Watcher:
             ask_recompute=partial(ask_recompute, shell.bus),
         ),
         counting,
+        untold,
     )
 
 
@@ -127,7 +129,7 @@ def _link_trier(shell: Shell) -> TryLinks:
     return ask
 
 
-def _prober(shell: Shell, counting: Counting) -> ProbeHost:
+def _prober(shell: Shell, counting: Counting, untold: UntoldEnds) -> ProbeHost:
     async def probe(host_id: str) -> Probe:
         """Ask a host whether it is there."""
         nonce = shell.ids.new_id("n")
@@ -144,6 +146,7 @@ def _prober(shell: Shell, counting: Counting) -> ProbeHost:
         except Unavailable:
             return Probe.NO_ANSWER
         counting.told(host_id, reply.errors)
+        untold.told(host_id, reply.jobs)
         return Probe.ANSWERED if reply.nonce == nonce else Probe.NO_ANSWER
 
     return probe

@@ -83,7 +83,8 @@ class Evidence:
     ``user_errors_before`` are the step and signature of user errors in earlier generations.
     ``blind`` says that the monitor itself cannot see: bus away, or just back. ``links`` are what
     hosts say of their ways to one another; None where they cannot be asked. ``broken`` is what the
-    hosts' own error counters say of their devices.
+    hosts' own error counters say of their devices. ``untold`` are ranks that have ended by the word
+    of their hosts, whose reports are still on their way.
     """
 
     generation: int
@@ -102,6 +103,7 @@ class Evidence:
     deaths: tuple[tuple[str, int], ...] = ()
     links: LinkView | None = None
     broken: tuple[HostFault, ...] = ()
+    untold: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,6 +305,8 @@ def _ranks_vanished(now_ms: int, vanished: tuple[HostView, ...]) -> Verdict:
 def _only_echoes(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
     echoes = sorted(evidence.echoes, key=lambda echo: (echo.at_ms, echo.rank))
     first = echoes[0]
+    if evidence.untold and now_ms - evidence.echo_ms < limits.untold_patience_ms:
+        return NOT_YET
     by_links = _by_links(now_ms, evidence, first, limits)
     if by_links is not None:
         return by_links
