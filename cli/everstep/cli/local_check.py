@@ -1,4 +1,4 @@
-"""Finds before a launch what would fail on every host of this machine's stack: paths.
+"""Finds before a launch what would fail on every host of this machine's stack: paths, the entry.
 
 Without it a wrong path is found by the ranks, after two launches. Only for the stack of this
 machine: a cluster's hosts may have other files than the machine at which somebody types.
@@ -9,7 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from everstep.cli.entry_check import entry_problem, source_problem
 from everstep.core.errors import EverstepError, InvalidInput
+from everstep.core.rank_variables import python_path
 from everstep.core.spec import DataSpec, JobSpec
 
 INDEX_NAME: Final = "index.json"  # of a directory that `everstep data prepare` has made
@@ -30,13 +32,22 @@ def check_paths(spec: JobSpec) -> None:
         found = "a file" if cwd.exists() else "nothing"
         raise InvalidInput(f"cwd: expected a directory, found {found} at {cwd}")
     problems = []
-    if spec.is_script and not (cwd / spec.entry).is_file():
-        problems.append(f"entry: expected a script, found none at {cwd / spec.entry}")
+    if problem := _entry_problem(spec, cwd):
+        problems.append(f"entry: {problem}")
     if spec.data is not None:
         problem = _data_problem(spec.data, cwd, always=spec.entry.startswith(REFERENCE_MODELS))
         problems += [problem] if problem else []
     if problems:
         raise InvalidInput("\n".join(problems))
+
+
+def _entry_problem(spec: JobSpec, cwd: Path) -> str:
+    if not spec.is_script:
+        return entry_problem(spec.entry, [cwd, *(cwd / path for path in python_path(spec.env))])
+    script = cwd / spec.entry
+    return (
+        source_problem(script) if script.is_file() else f"expected a script, found none at {script}"
+    )
 
 
 def _data_problem(data: DataSpec, cwd: Path, *, always: bool) -> str:

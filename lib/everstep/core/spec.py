@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from everstep.core.errors import InvalidInput
+from everstep.core.rank_variables import environment_problem
 from everstep.core.spec_errors import INT64_MAX, INT64_MIN, joined, spec_problems
 
 Count = Annotated[int, Field(ge=1, le=INT64_MAX)]
@@ -112,7 +113,9 @@ class RecoverySpec(_Model):
     # How the rate follows a smaller batch. sqrt: what adaptive optimizers need (arXiv:2205.10287);
     # linear: plain SGD (arXiv:1706.02677); keep: user code sees to it.
     elastic_rate: Literal["sqrt", "linear", "keep"] = "sqrt"
-    collective_timeout_s: Count = 120  # the last resort, not the detector
+    # The last resort, not the detector: below a quarter of a minute it would strike before a hang
+    # is found, and then nobody is named; beyond a week nobody waits.
+    collective_timeout_s: Annotated[int, Field(ge=15, le=604_800)] = 120
     # drain: move off a host whose ranks are slower than their peers for long enough (10 % for 40
     # steps, 3.5 % for 160), once a spare is there and after a common step; note: only say so.
     slow_hosts: Annotated[Literal["drain", "note", "off"], OFF] = "drain"
@@ -222,6 +225,13 @@ class JobSpec(_Model):
         if not _is_script(entry) and not (colon and all(name.isidentifier() for name in names)):
             raise ValueError(f"expected module:function or a path that ends in .py, got {entry!r}")
         return entry
+
+    @field_validator("env")
+    @classmethod
+    def _check_env(cls, env: dict[str, str]) -> dict[str, str]:
+        if problem := environment_problem(env):
+            raise ValueError(problem)
+        return env
 
     @model_validator(mode="after")
     def _check_together(self) -> JobSpec:

@@ -16,6 +16,7 @@ def run() -> int | None:
         case ["describe"]:
             atexit.register(out, "exit function ran\n")
             out(f"cwd={Path.cwd()}\npath0={sys.path[0]}\nargv={sys.argv}\n")
+            out(f"path1={sys.path[1]}\n")
             out(f"rank={os.environ['RANK']}\nsession={os.getsid(0)}\n")
         case ["exit", code]:
             sys.exit(int(code))

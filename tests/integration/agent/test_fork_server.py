@@ -117,12 +117,13 @@ def log_of(tmp_path: Path, rank: int = 0) -> str:
 
 def test_forked_rank_has_its_own_surroundings(agent, tmp_path):
     """Directory, path, arguments, environment, session, output: all are the rank's own."""
-    pid = agent.fork(tmp_path, DO="describe")
+    pid = agent.fork(tmp_path, DO="describe", PYTHONPATH="/of/the/job")
     end = agent.hear("exit")
     assert (end["pid"], end["exit_code"], end["signal"]) == (pid, 0, 0)
     log = log_of(tmp_path)
     assert f"cwd={tmp_path}" in log
-    assert f"path0={tmp_path}" in log
+    assert f"path0={tmp_path}\n" in log
+    assert "path1=/of/the/job\n" in log
     assert "argv=['entry.py', '--flag']" in log
     assert "rank=0" in log
     assert f"session={pid}" in log

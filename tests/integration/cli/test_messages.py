@@ -16,6 +16,7 @@ from everstep.local import launch
 from everstep.local.state import ProcessRecord, StatePaths, save_stack
 
 DEAD = ProcessRecord(name="supervisor", pid=1, start_ticks=0, boot_id="of an earlier boot")
+ENTRY = "everstep.models.pretrain:main"
 SCRIPT_SPEC = "{name: s, entry: train.py, layout: {}, steps: 3}"
 
 
@@ -199,6 +200,7 @@ def test_checkpoint_that_no_restart_takes_is_not_listed_as_complete(services):
         (SPEC + "cwd: nowhere", [], "cwd: expected a directory, found nothing at {here}/nowhere"),
         (SPEC + "cwd: job.yaml", [], "cwd: expected a directory, found a file at {here}/job.yaml"),
         (SCRIPT_SPEC, [], "entry: expected a script, found none at {here}/train.py"),
+        (SCRIPT_SPEC, ["train.py"], "entry: {here}/train.py, line 1: invalid syntax"),
         (
             SPEC, [],
             ("data.path: expected token shards, found nothing at {here}/corpus: "
@@ -232,8 +234,8 @@ def test_path_that_is_wrong_on_this_machine_is_told_before_the_launch(
 @pytest.mark.parametrize(
     "spec",
     [
-        SPEC.replace("path: corpus", "path: s3://bucket/corpus").replace("everstep.models.", "my."),
-        SPEC.replace("path: corpus", "path: pictures").replace("everstep.models.", "my."),
+        SPEC.replace("path: corpus", "path: s3://bucket/corpus").replace(ENTRY, "my.own:main"),
+        SPEC.replace("path: corpus", "path: pictures").replace(ENTRY, "my.own:main"),
         SPEC.replace("path: corpus", "path: whole"),
     ],
     ids=["an address", "a form of the user's own", "token shards"],
@@ -241,6 +243,8 @@ def test_path_that_is_wrong_on_this_machine_is_told_before_the_launch(
 def test_path_that_may_be_right_is_let_through(local, tmp_path, spec):
     """A data set of the user's own need not be token shards."""
     (tmp_path / "pictures").mkdir()
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my" / "own.py").write_text("def main(run): ...")
     (tmp_path / "text").write_text("enough text for a sample")
     assert everstep("data", "prepare", "text", "--out", "whole", cwd=tmp_path).returncode == 0
     local.on("POST", "/v1/jobs", {"job_id": "tiny-1"}, 201)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from everstep.agent.codec import decode_sources, decode_start, held_messages
 from everstep.agent.environment import rank_environment
 from everstep.agent.runs import Peer, RankRestore, Source, SourceKind
 from everstep.agent.store import Held
+from everstep.core.corrections import BatchSpan, Corrections
 from everstep.core.errors import InvalidInput
+from everstep.core.rank_variables import OURS, TORCHRUN
+from everstep.core.schedule import Schedule
 from everstep.core.spec import parse_spec_json
 from everstep.memory.slot import Preamble
 from everstep.wire.v1.agents_pb2 import StartRanks
@@ -24,7 +28,7 @@ SPEC = json.dumps(
         "entry": "m:f",
         "layout": {"pp": 2, "tp": 2},
         "steps": 9,
-        "env": {"MINE": "1", "RANK": "99"},
+        "env": {"MINE": "1"},
     }
 )
 
@@ -176,6 +180,19 @@ def test_rank_finds_torchruns_variables():
     assert found["EVERSTEP_GENERATION"] == "4"
     assert "GLOO_SOCKET_IFNAME" not in found
     assert "EVERSTEP_SEEK_POSITION" not in found
+
+
+def test_what_the_launcher_sets_is_what_no_job_may_set():
+    """But for defaults, which a job may replace."""
+    told = {"schedule": Schedule(), "corrections": Corrections(batches=(BatchSpan(
+        after_step=1, samples=2),))}  # fmt: skip
+    start = replace(decode_start(command(), "b"), **told)
+    found = environment(start, 3, interface="lo", emulated=True, seek_position=7)
+    defaults = {
+        "CUBLAS_WORKSPACE_CONFIG", "GLOO_SOCKET_IFNAME", "NCCL_HOSTID", "NCCL_SOCKET_IFNAME",
+        "OMP_NUM_THREADS",
+    }  # fmt: skip
+    assert found.keys() - defaults - {"MINE"} == TORCHRUN | OURS
 
 
 def test_interface_and_seek_are_passed_on_when_given():

@@ -78,6 +78,17 @@ def test_good_spec_is_the_same_from_yaml_and_from_json():
         ({"args": ["a"]}, "args: expected a mapping of names to values, got a list"),
         ({"env": {"FLAG": 1}}, "env.FLAG: expected text, got 1 (put it in quotes)"),
         (
+            {"env": {"RANK": "7", "MINE": "1", "EVERSTEP_SPEC": "{}"}},
+            ("env: EVERSTEP_SPEC, RANK: set by the launcher for each rank; leave out what it sets"),
+        ),
+        ({"env": {"": "x"}}, "env: '': no variable of a process has such a name or value"),
+        ({"env": {"A=B": "x"}}, "env: 'A=B': no variable of a process has such a name or value"),
+        ({"env": {"A": "\0"}}, "env: 'A': no variable of a process has such a name or value"),
+        (
+            {"recovery": {"collective_timeout_s": 14}},
+            "recovery.collective_timeout_s: expected a whole number from 15 to 604800, got 14",
+        ),
+        (
             {"recovery": {"no_spare": "fail"}},
             'recovery.no_spare: expected wait or elastic, got "fail"',
         ),

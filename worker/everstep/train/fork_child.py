@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from everstep.core.rank_variables import python_path
 from everstep.train.leaving import call
 from everstep.train.stacks import tell_stacks_when_asked
 
@@ -63,7 +64,7 @@ def become_rank(request: ForkRequest, server_pid: int, run: Callable[[], Any]) -
         tell_stacks_when_asked(Path(request.log_path))
         os.environ.update(request.env)
         os.chdir(request.cwd)
-        sys.path[0] = request.cwd
+        sys.path[:1] = [request.cwd, *python_path(request.env)]
         sys.argv = list(request.argv) or [""]
         _refresh_libraries(request.env)
         code = call(run)
