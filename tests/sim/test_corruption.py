@@ -48,6 +48,13 @@ def test_without_what_was_claimed_nobody_is_named_by_the_step_made_again(monkeyp
     fails("wrong_work_once")
 
 
+def test_without_what_was_stored_a_new_monitor_names_nobody(monkeypatch):
+    """The process that knew what each had is gone."""
+    monkeypatch.setattr(monitor, "_ties", lambda _: ())
+    fails("flipped_bit_that_a_new_monitor_knows_of")
+    fails("wrong_work_once_that_a_new_monitor_knows_of")
+
+
 def test_without_the_first_suspect_step_the_run_goes_on_from_it(monkeypatch):
     """The newest step in memory is the wrong one."""
     monkeypatch.setattr(controller, "SILENT_CORRUPTION", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from everstep.controller.wiring import NAME as CONTROLLER
 from everstep.monitor.events import Action, IncidentOpened
 from everstep.monitor.wiring import NAME as MONITOR
 from everstep.sim.corruption_stories import begin, lose_spares, replicas
@@ -58,6 +59,19 @@ async def wrong_work_once(stage: Stage) -> None:
     restores = await stage.restores(JOB)
     assert restores[:2] == [-1, FOUND - 2]
     assert restores[2] >= FOUND
+
+
+async def wrong_work_once_that_a_new_monitor_knows_of(stage: Stage) -> None:
+    """The one that saw it is gone before the step is made again; what each had was stored."""
+    await begin(stage, replicas(3, corruption=EVERY))
+    hosts = stage.hosts_of(JOB)
+    stage.world.flaws.hosts[hosts[2]] = Flaw(first=FOUND, last=FOUND, half=True, generation=1)
+    await stage.appended(CONTROLLER, "generation_begun")
+    stage.world.services[MONITOR].kill()
+    stage.world.services[MONITOR].start()
+    first, second = await found(stage, 2)
+    assert first.action is Action.RESTART
+    assert (second.action, second.hosts) == (Action.DRAIN, (hosts[2],))
 
 
 async def wrong_work_of_one_of_two_that_contradicts_itself(stage: Stage) -> None:
@@ -143,6 +157,7 @@ async def wrong_work_where_bits_may_vary(stage: Stage) -> None:
 STORIES: Final[tuple[Story, ...]] = (
     wrong_work,
     wrong_work_once,
+    wrong_work_once_that_a_new_monitor_knows_of,
     wrong_work_of_one_of_two_that_contradicts_itself,
     wrong_work_of_one_of_two,
     wrong_work_again_without_a_spare,

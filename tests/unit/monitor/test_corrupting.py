@@ -8,7 +8,7 @@ import pytest
 from tests.spec import spec
 
 from everstep.core.placement import Layout
-from everstep.monitor.codec import AGGREGATE
+from everstep.monitor.codec import AGGREGATE, CODEC
 from everstep.monitor.commands import OpenIncident, SettleNote
 from everstep.monitor.corrupting import Corrupting
 from everstep.monitor.detectors.verdict import Verdict
@@ -18,9 +18,11 @@ from everstep.monitor.events import (
     IncidentOpened,
     JobMarked,
     Mark,
+    TieFound,
     WatchedHost,
 )
 from everstep.monitor.state import Watch
+from everstep.monitor.ties import CLAIMS_STORED_MAX, Claim, Tie
 from everstep.wire.v1.agents_pb2 import Fingerprint, RankStep, StepMetrics
 
 HOSTS = tuple(WatchedHost(host_id=f"h{n}", ranks=(n,)) for n in range(3))
@@ -100,6 +102,19 @@ def test_nobody_is_replaced_for_a_tie():
     tie = verdict(PAIR)
     assert (tie.action, tie.hosts, tie.suspect_from_step) == (Action.RESTART, ("h0", "h1"), 2)
     assert tie.reason.startswith("inconclusive, so nobody is replaced")
+
+
+def test_tie_that_an_earlier_process_found_is_broken_by_the_step_that_is_made_again():
+    """Whoever had what comes out now was right; without the tie nothing is said."""
+    tie = verdict(PAIR)
+    (kept,) = tie.ties
+    assert (kept.step, kept.suspected_hosts, kept.work) == (2, {"h0", "h1"}, False)
+    again = replace(PAIR, restore_step=1)
+    for ties, hosts in (((kept,), [("h1",)]), ((replace(kept, work=True),), []), ((), [])):
+        other = Corrupting()
+        other.remember(ties)
+        assert [one.hosts for one in tell(other, again, 2)] == hosts
+    assert verdict(WATCH).ties == ()
 
 
 def test_suspect_whose_host_does_not_answer_stays_one():
@@ -219,6 +234,45 @@ def test_second_doubt_names_the_common_host():
     assert (event.action, event.hosts) == (Action.REPLACE, ("h1",))
     assert event.suspect_from_step == 7
     assert "h1 was among the suspects before" in event.reason
+
+
+KEPT = Tie(
+    step=7,
+    layout=Layout(dp_replicate=2),
+    suspects=(0, 1),
+    claims=(
+        Claim(what="over 1", whose=0, rank=0, host_id="h0", value=2**64 - 1),
+        Claim(what="over 1", whose=0, rank=1, host_id="h1", value=1),
+    ),
+)
+FOUND = TieFound(job_id="j", generation=1, tie=KEPT, at_ms=1_000)
+
+
+def test_tie_is_stored_with_its_incident_as_it_was():
+    """Also numbers beyond what other readers of JSON take."""
+    begun = JobMarked(job_id="j", generation=1, mark=Mark.BEGUN)
+    known = JOBS.given(SUBMITTED, begun)
+    found, opened_ = known.when(replace(TIE, ties=(KEPT,))).decision.events
+    assert (found, opened_.incident_id) == (FOUND, "i1")
+    assert known.state.ties == ()
+    stored = CODEC.encode(FOUND)
+    assert CODEC.decode(*stored) == FOUND
+    assert JOBS.given(SUBMITTED, begun, FOUND, opened_).state.ties == (KEPT,)
+
+
+def test_tie_of_more_ranks_than_fit_into_a_message_is_not_stored():
+    """It is none of two."""
+    many = replace(KEPT, claims=KEPT.claims * (CLAIMS_STORED_MAX // 2 + 1))
+    begun = JobMarked(job_id="j", generation=1, mark=Mark.BEGUN)
+    (event,) = JOBS.given(SUBMITTED, begun).when(replace(TIE, ties=(many,))).decision.events
+    assert isinstance(event, IncidentOpened)
+
+
+@pytest.mark.parametrize(("host", "left"), [("h1", ()), ("h2", (KEPT,))])
+def test_tie_is_over_once_one_of_its_hosts_was_named(host: str, left: tuple[Tie, ...]):
+    """For whatever step; a host that was not in it leaves it open."""
+    named = replace(opened(2, host, at_ms=5_000), action=Action.DRAIN)
+    assert JOBS.given(SUBMITTED, FOUND, named).state.ties == left
 
 
 def test_doubt_that_has_faded_names_nobody():

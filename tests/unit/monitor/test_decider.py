@@ -269,6 +269,14 @@ def test_steps_are_lost_by_one_of_two_incidents():
     given.when(command).then(progressed, recovered("i1", 950, 1), recovered("i2", 950, 2))
 
 
+def test_steps_are_lost_although_the_plan_is_told_after_the_first_step():
+    """That is one after what the run went on from; a script that tells of none has lost none."""
+    before = (*up(1), IncidentOpened(**OPEN), *up(2))
+    for step, lost_steps in ((7, 2), (0, 0)):
+        command, event = progress(2, step)
+        WATCH.given(*before).when(command).then(event, recovered("i1", 950, lost_steps))
+
+
 def test_watch_that_is_over_takes_nothing_until_its_job_is_restarted():
     """After the job's end nothing can go wrong with it; a person may begin it again."""
     given = WATCH.given(*up(1), marked(1, Mark.ENDED, cause="failed"))

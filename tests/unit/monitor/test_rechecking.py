@@ -162,6 +162,21 @@ def test_step_that_is_made_again_tells_who_was_wrong_once(shift: int):
     assert job.step(12, shift=1) == []
 
 
+def test_tie_that_an_earlier_process_found_is_broken_by_the_step_that_is_made_again():
+    """Each kind of tie goes to those who make it again; without it nothing is said."""
+    job = Job(watch_of(3))
+    job.step(4, shift=1)
+    said = [*job.step(8, shift=1, once=1), *job.step(9, shift=2), *job.step(10, shift=1)]
+    ties = said[-1].ties
+    assert [(one.step, one.work) for one in ties] == [(8, True)]
+    for kept, hosts in ((ties, [("h1",)]), ((replace(ties[0], work=False),), []), ((), [])):
+        other = Job(watch_of(3, placed=False))
+        other.rechecking.remember(kept)
+        other.begin(watch_of(3, generation=2, restore_step=6))
+        other.step(7)
+        assert [verdict.hosts for verdict in other.step(8, shift=1)] == hosts
+
+
 def test_mistake_that_is_another_one_each_time_is_named_by_the_second():
     """Of two: who comes to the same twice is not the one. It costs the seat at once."""
     job = Job(watch_of(2))

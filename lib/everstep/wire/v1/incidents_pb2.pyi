@@ -61,6 +61,46 @@ class IncidentOpened(_message.Message):
     skipped: _containers.RepeatedCompositeFieldContainer[_common_pb2.PositionRange]
     def __init__(self, incident_id: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., action: _Optional[_Union[Action, str]] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., failed_at_ms: _Optional[int] = ..., detected_at_ms: _Optional[int] = ..., suspect_from_step: _Optional[int] = ..., skipped: _Optional[_Iterable[_Union[_common_pb2.PositionRange, _Mapping]]] = ...) -> None: ...
 
+class TieFound(_message.Message):
+    __slots__ = ("job_id", "generation", "tie", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    TIE_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    tie: Tie
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., tie: _Optional[_Union[Tie, _Mapping]] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class Tie(_message.Message):
+    __slots__ = ("step", "layout", "suspects", "claims", "work")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    SUSPECTS_FIELD_NUMBER: _ClassVar[int]
+    CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    layout: _common_pb2.Layout
+    suspects: _containers.RepeatedScalarFieldContainer[int]
+    claims: _containers.RepeatedCompositeFieldContainer[Claim]
+    work: bool
+    def __init__(self, step: _Optional[int] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., suspects: _Optional[_Iterable[int]] = ..., claims: _Optional[_Iterable[_Union[Claim, _Mapping]]] = ..., work: _Optional[bool] = ...) -> None: ...
+
+class Claim(_message.Message):
+    __slots__ = ("what", "whose", "rank", "host_id", "value")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    WHOSE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    whose: int
+    rank: int
+    host_id: str
+    value: int
+    def __init__(self, what: _Optional[str] = ..., whose: _Optional[int] = ..., rank: _Optional[int] = ..., host_id: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+
 class IncidentRecovered(_message.Message):
     __slots__ = ("incident_id", "job_id", "recovered_at_ms", "lost_ms", "lost_steps")
     INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]

@@ -17,6 +17,7 @@ from everstep.monitor.events import (
     NumericsRules,
     WatchedHost,
 )
+from everstep.monitor.ties import Tie
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +108,7 @@ class OpenIncident:
     detected_at_ms: int = 0
     suspect_from_step: int = 0
     skipped: tuple[PositionRange, ...] = ()
+    ties: tuple[Tie, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from everstep.monitor.detectors.remade import Broken
 from everstep.monitor.detectors.verdict import Verdict
 from everstep.monitor.events import SILENT_CORRUPTION, Action
 from everstep.monitor.state import Watch
+from everstep.monitor.ties import Tie
 from everstep.wire.v1.agents_pb2 import StepMetrics
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,12 @@ class Corrupting:
             step = max(watch.restore_step, 0)
             noted = any(ref.kind == NEVER_EQUAL for ref in watch.open_incidents)
             self.course.resumed(watch.generation, step, proved=step > 0 and not noted)
+
+    def remember(self, ties: Iterable[Tie]) -> None:
+        """Take what an earlier process has found."""
+        for tie in ties:
+            if not tie.work:
+                self.course.remember(tie)
 
     def told(self, metrics: StepMetrics, watch: Watch, now_ms: int) -> list[Verdict | SettleNote]:
         """Take one host's message."""
@@ -131,6 +138,7 @@ def verdict_of(
         detail="\n".join(tensors),
         step=found.step,
         suspect_from_step=0 if noted else found.suspect_from_step,
+        ties=() if by.certain or found.tie is None else (found.tie,),
     )
 
 

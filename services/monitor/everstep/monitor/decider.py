@@ -40,9 +40,11 @@ from everstep.monitor.events import (
     RunFinished,
     SourceRefused,
     StrayFound,
+    TieFound,
 )
 from everstep.monitor.repeats import Hang, action_for
-from everstep.monitor.state import BESIDE, MOVES, OpenIncidentRef, Watch, evolve, source_of
+from everstep.monitor.state import BESIDE, MOVES, OpenIncidentRef, Watch, evolve, planned, source_of
+from everstep.monitor.ties import CLAIMS_STORED_MAX
 
 Decision = Accepted[Event] | Rejected
 NOTHING: Accepted[Event] = Accepted()
@@ -186,6 +188,9 @@ def _progress(command: ObserveProgress, watch: Watch) -> Decision:
         step=command.step,
         at_ms=command.at_ms,
     )
+    if watch.restore_step is None and command.step:
+        # Its plan is told later than its first step, which is one after what it went on from.
+        watch = planned(watch, command.generation, command.step - 1)
     # A first step that was told late is no recovery from what befell its own generation.
     earlier = tuple(
         ref
@@ -239,7 +244,21 @@ def _open(command: OpenIncident, watch: Watch) -> Decision:
         suspect_from_step=command.suspect_from_step,
         skipped=command.skipped,
     )
-    return Accepted((opened,))
+    return Accepted((*_ties(command), opened))
+
+
+def _ties(command: OpenIncident) -> tuple[TieFound, ...]:
+    """Keep what may tell later who was wrong; a tie among too many is none of two."""
+    return tuple(
+        TieFound(
+            job_id=command.job_id,
+            generation=command.generation,
+            tie=tie,
+            at_ms=command.detected_at_ms,
+        )
+        for tie in command.ties
+        if len(tie.claims) <= CLAIMS_STORED_MAX
+    )
 
 
 def _needless(command: OpenIncident, watch: Watch) -> bool:

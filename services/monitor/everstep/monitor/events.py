@@ -13,6 +13,7 @@ from typing import Final
 from everstep.core.corrections import PositionRange
 from everstep.core.placement import Layout
 from everstep.core.record import Record
+from everstep.monitor.ties import Tie
 
 
 class Action(StrEnum):
@@ -156,6 +157,16 @@ class IncidentOpened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TieFound:
+    """Ranks did not come to the same, and nothing tells who was wrong before it is made again."""
+
+    job_id: str
+    generation: int
+    tie: Tie
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentRecovered:
     """The job makes new steps again (or the host is back in service)."""
 
@@ -228,6 +239,7 @@ Event = (
     | SourceRefused
     | RankEnded
     | IncidentOpened
+    | TieFound
     | IncidentRecovered
     | IncidentClosed
     | StrayFound

@@ -25,4 +25,5 @@ def open_incident(
         detected_at_ms=now_ms,
         suspect_from_step=verdict.suspect_from_step,
         skipped=verdict.skipped,
+        ties=verdict.ties,
     )

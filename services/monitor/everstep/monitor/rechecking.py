@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,10 +25,11 @@ from everstep.monitor.corrupting import found_later, hosts_of
 from everstep.monitor.detectors.local_norms import NormCourse, Suspicion
 from everstep.monitor.detectors.recompute import Finding, Why
 from everstep.monitor.detectors.recompute_course import UNKNOWN, RecomputeCourse
-from everstep.monitor.detectors.remade import Broken
+from everstep.monitor.detectors.remade import Broken, Ties
 from everstep.monitor.detectors.verdict import Verdict
 from everstep.monitor.events import SILENT_CORRUPTION, Action
 from everstep.monitor.state import Watch
+from everstep.monitor.ties import Tie
 from everstep.wire.v1.agents_pb2 import StepMetrics
 
 log = logging.getLogger(__name__)
@@ -41,7 +43,7 @@ HOSTS_AT_ONCE_MAX: Final = 2  # chosen: hosts go wrong once in 10,000 days
 
 @dataclass(slots=True)
 class Rechecking:
-    """Of one job. Mutable: lost with the process, and found again at the next recompute."""
+    """Of one job. Mutable: lost with the process but for ties, and found at the next recompute."""
 
     course: RecomputeCourse | None = None
     norms: NormCourse | None = None
@@ -50,6 +52,13 @@ class Rechecking:
     _noted_step: int = 0  # a step at which all is alike again from here on settles them
     _planned: int = 0
     _suspicions: list[Suspicion] = field(default_factory=list)
+    _ties: Ties = field(default_factory=Ties)
+
+    def remember(self, ties: Iterable[Tie]) -> None:
+        """Take what an earlier process has found."""
+        for tie in ties:
+            if tie.work:
+                self._ties.keep(tie)
 
     def begin(self, watch: Watch) -> None:
         """Take up the watch's generation; what was alike stays known, as far as it was kept."""
@@ -61,7 +70,7 @@ class Rechecking:
                 ever_alike=course is not None and course.ever_alike,
                 clean_step=course.clean_step if course is not None else UNKNOWN,
                 hosts=hosts_of(watch),
-                ties=course.ties if course is not None else None,
+                ties=self._ties,
             )
             self.norms = NormCourse(watch.generation, watch.layout)
             self._suspicions.clear()
@@ -130,6 +139,7 @@ class Rechecking:
             reason=found.reason + why,
             failed_at_ms=now_ms,
             step=found.last_step,
+            ties=() if action is Action.REPLACE else found.ties,
             suspect_from_step=self.course.clean_step + 1 if found.lasting else first,
         )
 

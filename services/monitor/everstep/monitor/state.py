@@ -33,9 +33,11 @@ from everstep.monitor.events import (
     RunFinished,
     SourceRefused,
     StrayFound,
+    TieFound,
     WatchedHost,
 )
 from everstep.monitor.repeats import HANGS_MAX, OF_THE_CODE, Hang
+from everstep.monitor.ties import Tie, with_tie
 
 USER_ERRORS_MAX: Final = 16  # only repeats matter, and they come one after the other
 ROLLBACKS_MAX: Final = 64  # only those within repeat_steps matter, and the second one holds the run
@@ -86,8 +88,8 @@ class Watch:
     ranks have all returned: what befalls its hosts concerns the run no more. ``user_errors`` are
     (generation, step, error), ``deaths`` (host, at_ms) of rank deaths within the last hour,
     ``rollbacks`` the first suspect step of each time that the run went back for its numbers,
-    ``doubts`` who may have held wrong bits each time that nobody could be named, ``hangs`` which
-    ranks hung in what they run.
+    ``doubts`` who may have held wrong bits each time that nobody could be named, ``ties`` what they
+    had, ``hangs`` which ranks hung in what they run.
     """
 
     job_id: str = ""
@@ -117,6 +119,7 @@ class Watch:
     steps: int = 0
     corruption: CorruptionRules = NO_CORRUPTION_RULES
     doubts: tuple[Doubt, ...] = ()
+    ties: tuple[Tie, ...] = ()
     hangs: tuple[Hang, ...] = ()
     rollbacks: tuple[int, ...] = ()
     deaths: tuple[tuple[str, int], ...] = ()
@@ -145,6 +148,8 @@ def evolve(watch: Watch, event: Event) -> Watch:
                 hosts=event.hosts,
             )
             return _opened(replace(watch, open_incidents=(*watch.open_incidents, ref)), event)
+        case TieFound():
+            return replace(watch, ties=with_tie(watch.ties, event.tie))
         case IncidentRecovered() | IncidentClosed():
             left = tuple(r for r in watch.open_incidents if r.incident_id != event.incident_id)
             return replace(watch, open_incidents=left)
@@ -170,7 +175,8 @@ def _opened(watch: Watch, event: IncidentOpened) -> Watch:
     elif event.kind == SILENT_CORRUPTION and event.action in {Action.REPLACE, Action.DRAIN}:
         known = set(event.hosts)  # were wrong: nobody else is in doubt for what they did
         doubts = tuple(one for one in watch.doubts if not known & set(one.hosts))
-        watch = replace(watch, doubts=doubts)
+        ties = tuple(tie for tie in watch.ties if known.isdisjoint(tie.suspected_hosts))
+        watch = replace(watch, doubts=doubts, ties=ties)
     if event.action in BESIDE:
         return watch
     judged = replace(watch, judged_generation=max(watch.judged_generation, event.generation))
@@ -205,7 +211,7 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
             told = event.layout.world_size == placed.world_size  # older events do not tell it
             return replace(placed, layout=event.layout) if told else placed
         case Mark.PLANNED:
-            return _planned(watch, event.generation, max(event.step, 0))
+            return planned(watch, event.generation, max(event.step, 0))
         case Mark.SUBMITTED:
             return replace(
                 watch,
@@ -223,7 +229,7 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
             return watch
 
 
-def _planned(watch: Watch, generation: int, step: int) -> Watch:
+def planned(watch: Watch, generation: int, step: int) -> Watch:
     """What had been reached beyond a plan is lost: to the oldest incident since the plan before."""
     since = [
         ref

@@ -102,7 +102,7 @@ class Watcher:
         if gathered is not None:
             if generation == watch.generation:
                 gathered.step = max(gathered.step, step)
-            self._detecting[job_id].remember(window)
+            self._detecting[job_id].remember(window, watch.ties)
         return watch
 
     async def mark(self, command: MarkJob, consumed: Consumed | None = None) -> None:

@@ -22,7 +22,8 @@ from typing import Final, Protocol
 from everstep.core.circles import circle_numbers
 from everstep.core.placement import Layout
 from everstep.monitor.detectors.corruption import Blame, Difference, Values, blame, differences
-from everstep.monitor.detectors.remade import Broken, Claims, Key, Tie, Ties
+from everstep.monitor.detectors.remade import Broken, Ties
+from everstep.monitor.ties import Claims, Key, Tie, claims_of
 
 # Messages of one step come within a fraction of a second; chosen for an agent that starts anew.
 LATE_STEPS: Final = 4
@@ -55,12 +56,14 @@ class Found:
     """Ranks do not hold the same at ``step``; the newest sound state is that of ``sound_step``.
 
     ``holders`` are all ranks in circles that do not agree: their checksums tell which tensors.
+    ``tie`` is what each had, if nobody is named.
     """
 
     step: int
     sound_step: int
     blame: Blame
     holders: tuple[int, ...]
+    tie: Tie | None = None
 
     @property
     def suspect_from_step(self) -> int:
@@ -105,7 +108,7 @@ class _Step:
         found: dict[Key, dict[int, int]] = {key: {} for key in keys}
         for rank, values in self.ranks.items() if keys else ():
             for over, value in values:
-                circle = (over, circle_numbers(layout, over)[rank])
+                circle = _circle(over, circle_numbers(layout, over)[rank])
                 if circle in found:
                     found[circle][rank] = value
         return found
@@ -128,6 +131,10 @@ class CorruptionCourse:
         self._odd = False
         self._proved = False  # all of it was equal at once
         self._ties = Ties()
+
+    def remember(self, tie: Tie) -> None:
+        """Take a tie that an earlier process has found."""
+        self._ties.keep(tie)
 
     def begin(self, generation: int, layout: Layout, hosts: Sequence[str]) -> None:
         """Take up a generation; ``hosts`` are by rank, none for one that is not compared."""
@@ -207,14 +214,16 @@ class CorruptionCourse:
             by = blame(real, self._hosts, {*refuted, *(broken.ranks if broken else ())})
             if broken is not None and by.certain and set(by.ranks) <= set(broken.ranks):
                 by = replace(by, reason=broken.reason)
-            if not by.certain:
-                self._ties.keep(self._tie(step, told, real, by))
+            tie = None if by.certain else self._tie(step, told, real, by)
+            if tie is not None:
+                self._ties.keep(tie)
             return [
                 Found(
                     step=step,
                     sound_step=self._sound_before(step),
                     blame=by,
                     holders=tuple(sorted({rank for one in real for rank in one.holders})),
+                    tie=tie,
                 )
             ]
         said: list[Said] = [broken] if broken is not None else []
@@ -234,14 +243,14 @@ class CorruptionCourse:
 
     def _tie(self, step: int, told: _Step, real: Sequence[Difference], by: Blame) -> Tie:
         keys = {
-            (one.item[0], circle_numbers(self._layout, one.item[0])[one.holders[0]]) for one in real
+            _circle(one.item[0], circle_numbers(self._layout, one.item[0])[one.holders[0]])
+            for one in real
         }
         return Tie(
             step=step,
             layout=self._layout,
-            hosts=tuple(self._hosts),
             suspects=by.ranks,
-            claims=told.claims(keys, self._layout),
+            claims=claims_of(told.claims(keys, self._layout), self._hosts),
         )
 
     def _sound_before(self, step: int) -> int:
@@ -249,3 +258,7 @@ class CorruptionCourse:
         if self.sound_step == UNKNOWN:
             return max(0, self._restored - 1)
         return min(self.sound_step, step - 1)
+
+
+def _circle(over: int, number: int) -> Key:
+    return f"over {over}", number

@@ -30,6 +30,7 @@ from typing import Final
 
 from everstep.core.placement import Layout
 from everstep.core.resharding import coordinate_of
+from everstep.monitor.ties import Tie
 
 NAMED_MAX: Final = 8  # in a sentence; the finding has all of them
 
@@ -70,6 +71,7 @@ class Finding:
         last_step: the newest one that was looked at.
         reason: for a person, with the numbers.
         lasting: it was so more than once, and may have been before.
+        ties: what each of a pair came to, step by step.
     """
 
     why: Why
@@ -78,6 +80,7 @@ class Finding:
     last_step: int
     reason: str
     lasting: bool = False
+    ties: tuple[Tie, ...] = ()
 
 
 def judge(

@@ -10,11 +10,13 @@ tells, if it is shadowed again (``remade.py``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from everstep.core.placement import Layout
 from everstep.monitor.detectors.recompute import Finding, Pair, Why, contradicted, judge
-from everstep.monitor.detectors.remade import Broken, Claims, Key, Tie, Ties
+from everstep.monitor.detectors.remade import Broken, Ties
+from everstep.monitor.ties import Claims, Key, Tie, claims_of
 from everstep.wire.v1.agents_pb2 import RankStep, Rerun
 
 # Hosts tell of a step within a fraction of a second of one another, and what they tell of a later
@@ -128,18 +130,21 @@ class RecomputeCourse:
             return []
         self._open.clear()
         claims, self._claims = self._claims, {}
-        if finding.why is Why.PAIR:
-            for step, claimed in claims.items():
-                self.ties.keep(
-                    Tie(
-                        step=step,
-                        layout=self._layout,
-                        hosts=self._hosts,
-                        suspects=finding.ranks,
-                        claims=claimed,
-                    )
-                )
-        return [finding]
+        if finding.why is not Why.PAIR or not self._hosts:
+            return [finding]
+        ties = tuple(
+            Tie(
+                step=step,
+                layout=self._layout,
+                suspects=finding.ranks,
+                claims=claims_of(claimed, self._hosts),
+                work=True,
+            )
+            for step, claimed in claims.items()
+        )
+        for tie in ties:
+            self.ties.keep(tie)
+        return [replace(finding, ties=ties)]
 
 
 def _pairs(step: int, reruns: dict[int, Rerun]) -> list[Pair]:
@@ -167,15 +172,15 @@ def _works(reruns: Mapping[int, Rerun], odd: Sequence[Pair] | None = None) -> Cl
     found: dict[Key, dict[int, int]] = {}
     for rank, one in reruns.items():
         for owner, work in ((rank, one.own), (one.of, one.other)):
-            found.setdefault((owner, "forward"), {})[rank] = work.forward
-            found.setdefault((owner, "gradient"), {})[rank] = work.gradient
+            found.setdefault(("forward", owner), {})[rank] = work.forward
+            found.setdefault(("gradient", owner), {})[rank] = work.gradient
     if odd is None:
         return found
     owners = {pair.owner for pair in odd}
     return {
         key: claims
         for key, claims in found.items()
-        if key[0] in owners and len(set(claims.values())) > 1
+        if key[1] in owners and len(set(claims.values())) > 1
     }
 
 

@@ -16,37 +16,11 @@ needs to be guarded against by knowing what has changed: bits that are equal wer
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from everstep.core.placement import Layout
-
-Key = tuple[int | str, ...]  # what was made: by whom, or over which dimensions
-Claims = Mapping[Key, Mapping[int, str | int]]  # what ranks came to, each for itself
-
-# A tie ends its generation, and the next one makes its step again; more than one or two stand open
-# only where a run goes back behind several of them.
-TIES_MAX: Final = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tie:
-    """Ranks that did not come to the same at a step, and nothing told who was wrong.
-
-    Args:
-        step: at which.
-        layout: of the job then.
-        hosts: by rank, then.
-        suspects: ranks of which one at least was wrong.
-        claims: what each came to, of what was not alike.
-    """
-
-    step: int
-    layout: Layout
-    hosts: Sequence[str]
-    suspects: tuple[int, ...]
-    claims: Claims
+from everstep.monitor.ties import TIES_MAX, Claims, Key, Tie
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +51,7 @@ class Ties:
 
     def keys(self, step: int) -> Collection[Key]:
         """Return what is to be told of a step that is made again."""
-        return self._open[step].claims.keys() if step in self._open else ()
+        return self._open[step].claimed.keys() if step in self._open else ()
 
     def settle(
         self, step: int, again: Claims, layout: Layout, hosts: Sequence[str]
@@ -97,8 +71,8 @@ class Ties:
         if tie is None or tie.layout != layout or not hosts:
             return None
         wrong: set[int] = set()
-        agreed = True
-        for key, claims in tie.claims.items():
+        agreed, there_then = True, tie.hosts
+        for key, claims in tie.claimed.items():
             now = again.get(key, {})
             one_value = len(now) > 1 and len(set(now.values())) == 1
             if not one_value and not claims.keys() <= now.keys():
@@ -113,10 +87,12 @@ class Ties:
                 return None
             agreed &= one_value
             wrong |= {
-                rank for rank in claims.keys() - kept if one_value or hosts[rank] == tie.hosts[rank]
+                rank
+                for rank in claims.keys() - kept
+                if one_value or hosts[rank] == there_then[rank]
             }
         ranks = sorted(wrong & set(tie.suspects))
-        there = {tie.hosts[rank] for rank in ranks}
+        there = {there_then[rank] for rank in ranks}
         if len(there) != 1:
             return None
         (host,) = there

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from everstep.core.corrections import PositionRange
 from everstep.monitor.events import Action
+from everstep.monitor.ties import Tie
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The root cause and what to do; the fields are those of ``IncidentOpened``.
 
+    ``ties`` may tell later who it was, if nothing does yet.
     ``step`` is the newest completed one where the detector has looked at steps, else -1.
     """
 
@@ -25,3 +27,4 @@ class Verdict:
     step: int = -1
     suspect_from_step: int = 0
     skipped: tuple[PositionRange, ...] = ()
+    ties: tuple[Tie, ...] = ()
