@@ -39,6 +39,7 @@ MET: Final[Mapping[Whom, str]] = {
     Whom.RANK: "a rank, on whatever host", Whom.HOST: "a host", Whom.SERVICE: "a service",
     Whom.JOB: "all ranks of the job",
 }  # fmt: skip
+LINES: Final = frozenset({"nats", "peers"})  # options that say which connections a fault cuts
 FAULTS_MAX: Final = 10_000  # a campaign of a day with a fault every ten seconds
 
 
@@ -189,6 +190,9 @@ def _planned(
         name: type(default)(given.get(name, default)) for name, default in kind.options.items()
     }
     where = named
+    lines = options.keys() & LINES
+    if lines and not any(options[line] for line in lines):
+        raise InvalidInput(f"{where}: nothing is cut: let {' or '.join(sorted(lines))} be true")
     # All are drawn for every fault, so that one that is written out changes no other.
     steps, ranks, seats = (
         chance.randint(*window), chance.randrange(world_size), chance.randrange(1 << 16)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-import yaml
 
 from everstep.chaos.campaign import Campaign, parse_campaign
 from everstep.chaos.kinds import KINDS, Blamed, Equal
@@ -19,6 +18,7 @@ from everstep.cli.local_check import check_paths
 from everstep.cli.options import JsonFlag, register, session_of
 from everstep.cli.output import ERR, OUT, print_json, print_table
 from everstep.cli.run_commands import read_spec
+from everstep.cli.yaml_file import read_yaml
 from everstep.core.errors import InvalidInput
 from everstep.core.spec import parse_spec
 from everstep.core.system import SystemClock
@@ -250,12 +250,7 @@ def read_campaign(file: Path, world_size: int) -> Campaign:
     Raises:
         InvalidInput: the file cannot be read, is no YAML, or is no campaign.
     """
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"cannot read {file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{file} is not valid YAML: {' '.join(str(error).split())}") from error
+    document = read_yaml(file)
     try:
         return parse_campaign(document, world_size=world_size)
     except InvalidInput as error:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-import yaml
 
 from everstep.cli.client import Client, is_local_stack
 from everstep.cli.follow import Follower
@@ -15,8 +14,10 @@ from everstep.cli.local_check import check_paths
 from everstep.cli.options import JobId, JsonFlag, register, session_of
 from everstep.cli.output import ERR, OUT, print_json
 from everstep.cli.position import ENDED
+from everstep.cli.yaml_file import read_yaml
 from everstep.core.errors import InvalidInput
 from everstep.core.spec import JobSpec, parse_spec
+from everstep.local.state import expanded
 
 # What a script that calls us can tell apart.
 EXIT_CODES: Final = {"succeeded": 0, "failed": 1, "stopped": 3}
@@ -82,17 +83,11 @@ def read_spec(file: Path) -> JobSpec:
     Raises:
         InvalidInput: the file cannot be read, is no YAML, or is no job spec.
     """
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"cannot read {file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        where = " ".join(str(error).split())
-        raise InvalidInput(f"{file} is not valid YAML: {where}") from error
+    document = read_yaml(file)
     if not isinstance(document, dict):
         raise InvalidInput(f"{file} holds no job spec: a mapping with name, entry, layout, steps")
     spec = parse_spec(document)
-    return spec.model_copy(update={"cwd": str(Path(spec.cwd).expanduser().resolve())})
+    return spec.model_copy(update={"cwd": str(expanded(spec.cwd).resolve())})
 
 
 def add_to(app: typer.Typer) -> None:

@@ -169,7 +169,7 @@ def state_paths(directory: str | None) -> StatePaths:
         InvalidInput: it, or a directory above it, is a file.
     """
     chosen = directory or os.environ.get(STATE_VARIABLE) or STATE_DEFAULT
-    root = Path(chosen).expanduser().resolve()
+    root = expanded(chosen).resolve()
     there = next(path for path in (root, *root.parents) if path.exists())
     if not there.is_dir():
         raise InvalidInput(
@@ -177,6 +177,18 @@ def state_paths(directory: str | None) -> StatePaths:
             f"--state or {STATE_VARIABLE}"
         )
     return StatePaths(root=root)
+
+
+def expanded(path: str) -> Path:
+    """Return a path with the home directory that it begins with, if it does.
+
+    Raises:
+        InvalidInput: it is that of nobody.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InvalidInput(f"{path}: this machine knows no such home directory") from None
 
 
 def load_stack(paths: StatePaths) -> Stack | None:

@@ -8,7 +8,6 @@ are forked from one that runs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -34,12 +33,10 @@ def environment_problem(env: Mapping[str, str]) -> str:
     owned = sorted(env.keys() & (TORCHRUN | OURS))
     if owned:
         return f"{', '.join(owned)}: set by the launcher for each rank; leave out what it sets"
-    for name, value in env.items():
-        if not name or "=" in name or "\0" in name + value:
-            return f"{name!r}: no variable of a process has such a name or value"
-    return ""
+    unusable = next((name for name in env if not name or "=" in name), None)
+    return "" if unusable is None else f"{unusable!r}: no variable of a process has such a name"
 
 
 def python_path(env: Mapping[str, str]) -> list[str]:
     """Return the directories of ``PYTHONPATH``, as an interpreter that begins would take them."""
-    return [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return [path for path in env.get("PYTHONPATH", "").split(":") if path]

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from everstep.core.errors import InvalidInput
+from everstep.core.plain import unkeepable
 from everstep.core.rank_variables import environment_problem
 from everstep.core.spec_errors import INT64_MAX, INT64_MIN, joined, spec_problems
 
@@ -31,6 +32,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OFF: Final = BeforeValidator(lambda given: "off" if given is False else given)
 STEPS_MAX: Final = 1_000_000_000_000  # 30,000 years of a step a second
 EVERY_STEPS_MAX: Final = 1_000_000_000  # beyond any run: a number that is larger is a slip
+Few = Annotated[int, Field(ge=0, le=EVERY_STEPS_MAX)]
 
 
 class _Model(BaseModel):
@@ -91,18 +93,18 @@ class CheckpointSpec(_Model):
 
     interval: Literal["steps", "auto"] = "steps"  # auto: from measurements, the steps are its start
     memory_every_steps: Annotated[int, Field(ge=1, le=EVERY_STEPS_MAX)] = 1
-    object_every_steps: Annotated[int, Field(ge=0, le=EVERY_STEPS_MAX)] = 100  # 0: on request
+    object_every_steps: Few = 100  # 0: on request
     failures: FailurePriorSpec = FailurePriorSpec()  # for interval: auto
     overlap: bool = True  # copy beside the next forward and backward pass
-    upload_bytes_per_s_max: Annotated[int, Field(ge=0)] = 0  # of one host; 0: no limit
+    upload_bytes_per_s_max: Position = 0  # of one host; 0: no limit
     keep_last: Count = 3
-    keep_days: Annotated[int, Field(ge=0)] = 7  # the newest of each of so many days; 0: none
+    keep_days: Few = 7  # the newest of each of so many days; 0: none
 
 
 class RecoverySpec(_Model):
     """What may happen without a person."""
 
-    restarts_per_hour_max: Annotated[int, Field(ge=0)] = 30
+    restarts_per_hour_max: Few = 30
     # Without enough hosts: wait for some, or go on with fewer data-parallel replicas and grow back.
     no_spare: Literal["wait", "elastic"] = "wait"
     # Data-parallel groups below which an elastic job waits; fewer shards need more memory a chip.
@@ -144,12 +146,12 @@ class NumericsSpec(_Model):
     # In a row: a skipped batch costs a step; more than this is no single batch's doing.
     non_finite_steps: Count = 3
     # Batches left out before the first one that shows: its loss is that of the state before it.
-    skip_before: Annotated[int, Field(ge=0)] = 1
+    skip_before: Few = 1
     # A second spike within so many steps holds the run for a person: the batches were not it.
-    repeat_steps: Annotated[int, Field(ge=0)] = 500
+    repeat_steps: Few = 500
     # After going back the learning rate may be lower for a while.
     learning_rate_factor: Annotated[float, Field(gt=0, le=1)] = 1.0
-    learning_rate_steps: Annotated[int, Field(ge=0)] = 0
+    learning_rate_steps: Few = 0
 
     @model_validator(mode="after")
     def _check_window(self) -> NumericsSpec:
@@ -178,7 +180,7 @@ class CorruptionSpec(_Model):
     # from the same samples and random numbers, and the bits are compared: forward and backward of
     # one step, so 400 costs a quarter of a per cent. 0: never, because the loop's body then runs
     # once more than it makes steps.
-    recompute_every_steps: Annotated[int, Field(ge=0, le=EVERY_STEPS_MAX)] = 0
+    recompute_every_steps: Few = 0
     # Compare replicas by the norm of each one's own gradient, at every step; one that stands out is
     # looked at by a recompute, and nothing else. Costs one pass over the gradients.
     gradient_norms: bool = False
@@ -209,6 +211,13 @@ class JobSpec(_Model):
     def is_script(self) -> bool:
         """Whether ``entry`` is a script path rather than ``module:function``."""
         return _is_script(self.entry)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_plain(cls, document: Any) -> Any:
+        if problem := unkeepable(document):
+            raise ValueError(problem)
+        return document
 
     @field_validator("steps")
     @classmethod

@@ -86,7 +86,7 @@ def test_run_detached_prints_how_to_follow(job, tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("steps: [", "is not valid YAML"),
+        ("steps: [", "job.yaml, line 1, column 9: expected a value"),
         ("just words", "holds no job spec"),
         (
             SPEC.replace("steps: 3", "steps: 0"),

@@ -83,6 +83,15 @@ def test_state_that_is_a_file_is_told_with_what_to_do(tmp_path):
         )
 
 
+def test_home_directory_of_nobody_is_told(tmp_path):
+    """As a stack's directory and as a job's."""
+    (tmp_path / "job.yaml").write_text(SPEC + "cwd: ~nobody-of-that-name/x")
+    for arguments in (["--state", "~nobody-of-that-name/x", "status"], ["run", "job.yaml"]):
+        done = everstep(*arguments, cwd=tmp_path)
+        told = "error: ~nobody-of-that-name/x: this machine knows no such home directory\n"
+        assert (done.returncode, done.stderr) == (1, told)
+
+
 def test_stack_whose_supervisor_is_dead_says_so_and_what_to_do(tmp_path):
     """Its services may still answer; what has died must not look as if it had never been."""
     paths = StatePaths(root=tmp_path / "state")

@@ -140,6 +140,10 @@ def test_example_is_a_campaign(path):
         ({"kind": "loss_spike", "at_step": 1, "factor": -INF}, r"factor: .*got -\.inf"),
         ({"kind": "loss_spike", "at_step": 1, "rank": 2}, r"rank has no meaning.* meets all ranks"),
         ({"kind": "kill", "rank": 1, "host": "h1", "at_step": 1}, r"host has no meaning .* a rank"),
+        (
+            {"kind": "isolate_agent", "host": "h1", "at_step": 1, "nats": False, "peers": False},
+            r"\(isolate_agent\): nothing is cut: let nats or peers be true$",
+        ),
     ],
 )
 def test_fault_that_makes_no_sense_is_refused_by_its_place(fault, complaint):

@@ -67,4 +67,4 @@ def test_file_is_named_when_it_is_wrong(tmp_path):
     assert "wrong.yaml: faults[0]: there is no kind 'boom'" in str(run("check", path).exception)
     assert "cannot read" in str(run("check", tmp_path / "none.yaml").exception)
     path.write_text("{")
-    assert "is not valid YAML" in str(run("check", path).exception)
+    assert "wrong.yaml, line 1, column 2: expected" in str(run("check", path).exception)

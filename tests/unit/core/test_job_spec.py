@@ -16,6 +16,9 @@ GOOD = {
     "steps": 3,
     "data": {"path": "corpus", "sequence_tokens": 8, "global_batch": 4},
 }
+NESTED: list[object] = []
+NESTED.append(NESTED)  # as YAML can say it
+MANY = [[[0] * 100] * 100] * 100
 FIELDS = (
     "name, entry, argv, args, layout, steps, seed, deterministic, data, checkpoint, recovery, "
     "numerics, corruption, env, cwd"
@@ -81,9 +84,25 @@ def test_good_spec_is_the_same_from_yaml_and_from_json():
             {"env": {"RANK": "7", "MINE": "1", "EVERSTEP_SPEC": "{}"}},
             ("env: EVERSTEP_SPEC, RANK: set by the launcher for each rank; leave out what it sets"),
         ),
-        ({"env": {"": "x"}}, "env: '': no variable of a process has such a name or value"),
-        ({"env": {"A=B": "x"}}, "env: 'A=B': no variable of a process has such a name or value"),
-        ({"env": {"A": "\0"}}, "env: 'A': no variable of a process has such a name or value"),
+        ({"env": {"": "x"}}, "env: '': no variable of a process has such a name"),
+        ({"env": {"A=B": "x"}}, "env: 'A=B': no variable of a process has such a name"),
+        ({"args": {"x": float("inf")}}, "args.x: expected a finite number, got inf"),
+        ({"args": {"x": [{1: 2}]}}, "args.x.0: expected text as a name, got 1 (quote it)"),
+        ({"argv": ["\0"]}, "argv.0: expected text, got characters that text cannot have"),
+        ({"args": {"\ud800": 1}}, "args: expected text, got characters that text cannot have"),
+        (
+            {"args": {"x": b"1"}},
+            "args.x: expected text, a number, a list or a mapping, got bytes",
+        ),
+        ({"args": {"x": NESTED}}, f"args.x{'.0' * 49}: expected at most 50 levels, got more"),
+        ({"args": {"x": MANY}}, "expected at most 100000 values, got more"),
+        (
+            {"checkpoint": {"keep_days": 10**30}},
+            (
+                "checkpoint.keep_days: expected a whole number from 0 to 1000000000, got "
+                f"{10**30} (it has more than 64 bits)"
+            ),
+        ),
         (
             {"recovery": {"collective_timeout_s": 14}},
             "recovery.collective_timeout_s: expected a whole number from 15 to 604800, got 14",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +14,8 @@ from everstep.eventstore.postgres import PostgresStore
 from everstep.host_inventory import projections, repairs
 from everstep.host_inventory.commands import Command, CordonHost, MaintainHost, UncordonHost
 from everstep.host_inventory.keeper import FleetKeeper
+
+TIME_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999, the last that can be written
 
 
 class CordonRequest(BaseModel):
@@ -38,7 +40,7 @@ class MaintainRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: str = Field(default="by hand", max_length=500)
-    until_ms: int = Field(default=0, ge=0)
+    until_ms: int = Field(default=0, ge=0, le=TIME_MS_MAX)
 
 
 class ProbeFigure(BaseModel):
