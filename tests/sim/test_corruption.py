@@ -9,6 +9,7 @@ import pytest
 from everstep.controller import decider as controller
 from everstep.memory.gate import Gate
 from everstep.monitor import decider as monitor
+from everstep.monitor import queries
 from everstep.monitor.detectors import corruption_course
 from everstep.monitor.detectors.remade import Ties
 from everstep.sim.faults import Fault
@@ -65,6 +66,16 @@ def test_without_doubts_nobody_is_ever_named_among_two(monkeypatch):
     """However often it was among them."""
     monkeypatch.setattr(monitor, "named", lambda *_: "")
     fails("flipped_bit_twice_beside_others")
+
+
+def test_without_what_other_jobs_have_left_a_host_begins_each_job_without_a_doubt(monkeypatch):
+    """It is one of two once more."""
+
+    async def nothing(*_):
+        return ()
+
+    monkeypatch.setattr(queries, "doubts_elsewhere", nothing)
+    fails("flipped_bit_in_one_job_and_in_the_next")
 
 
 def test_without_patience_a_monitor_that_starts_anew_sees_nothing(monkeypatch):

@@ -195,6 +195,36 @@ async def flipped_bit_twice_beside_others(stage: Stage) -> None:
     assert (second.action, second.hosts) == (Action.REPLACE, (culprit,))
 
 
+async def flipped_bit_in_one_job_and_in_the_next(stage: Stage) -> None:
+    """A host that was in doubt when its job ended is named by the next one's first tie."""
+    await begin(stage, replicas(2))
+    other, culprit = stage.hosts_of(JOB)
+    flip(stage, culprit)
+    await stage.appended(CONTROLLER, "generation_begun")
+    await step_made_again_while_no_monitor_is_there(stage)
+    await stage.until(
+        lambda: stage.job(JOB).phase == "succeeded", "the first one's end", limit_s=90
+    )
+    idle = sorted(set(stage.world.hosts) - {culprit, other})
+    await lose_spares(stage, [other, *idle[1:]])
+    following = "job-1"
+    stage.world.launched.append(following)
+    await stage.world.launch(following, replicas(2))
+    await stage.step_reached(following, 5)
+    assert set(stage.hosts_of(following)) == {culprit, idle[0]}
+    stage.world.power_on(other)
+    await asyncio.sleep(1.0)
+    await stage.clear(other)
+    stage.world.bits.flips[following, WRONG] = {culprit}
+    await stage.running(following, 2)
+    assert set(stage.hosts_of(following)) == {other, idle[0]}
+    await stage.finish(2)
+    [first] = [one for one in await stage.incidents(JOB) if one.kind == KIND]
+    [second] = [one for one in await stage.incidents(following) if one.kind == KIND]
+    assert (first.action, set(first.hosts)) == (Action.RESTART, {culprit, other})
+    assert (second.action, second.hosts) == (Action.REPLACE, (culprit,))
+
+
 async def flipped_bit_without_a_spare(stage: Stage) -> None:
     """The job waits rather than go on with a host that is wrong."""
     world = stage.world
@@ -270,6 +300,7 @@ STORIES: Final[tuple[Story, ...]] = (
     flipped_bit_on_one_of_two_without_a_spare,
     flipped_bit_that_a_new_monitor_knows_of,
     flipped_bit_twice_beside_others,
+    flipped_bit_in_one_job_and_in_the_next,
     flipped_bit_without_a_spare,
     flipped_bit_while_the_monitor_starts_anew,
     flipped_bit_and_a_host_lost_on_the_way_back,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from everstep.checkpoint_registry.catalog import MemoryCatalog
@@ -167,7 +168,11 @@ async def _controller(shell: Shell, endpoint: Endpoint, backing: Backing) -> Non
 
 
 async def _monitor(shell: Shell, endpoint: Endpoint, backing: Backing) -> OnDrop:
-    watcher = make_watcher(shell, lambda: endpoint.connected)
+    watcher = make_watcher(
+        shell,
+        lambda: endpoint.connected,
+        partial(queries.doubts_elsewhere, backing.tables.connection),
+    )
     rollup = Rollup()
     # A look into the store first: a database that is away is away for its tables too.
     await shell.store.streams(prefix=WATCH_PREFIX)

@@ -12,6 +12,7 @@ from everstep.monitor.codec import AGGREGATE, CODEC
 from everstep.monitor.commands import OpenIncident, SettleNote
 from everstep.monitor.corrupting import Corrupting
 from everstep.monitor.detectors.verdict import Verdict
+from everstep.monitor.doubts import Doubt
 from everstep.monitor.events import (
     Action,
     CorruptionRules,
@@ -220,9 +221,9 @@ def opened(generation: int, *hosts: str, at_ms: int) -> IncidentOpened:
     )
 
 
-def decided(at_ms: int, *before: IncidentOpened) -> IncidentOpened:
+def decided(at_ms: int, *before: IncidentOpened, **changes) -> IncidentOpened:
     """Return the incident that a tie of h0 and h1 becomes in generation 2."""
-    tie = replace(TIE, generation=2, detected_at_ms=at_ms)
+    tie = replace(TIE, generation=2, detected_at_ms=at_ms, **changes)
     (event,) = JOBS.given(SUBMITTED, *before, BEGUN_2).when(tie).decision.events
     assert isinstance(event, IncidentOpened)
     return event
@@ -234,6 +235,17 @@ def test_second_doubt_names_the_common_host():
     assert (event.action, event.hosts) == (Action.REPLACE, ("h1",))
     assert event.suspect_from_step == 7
     assert "h1 was among the suspects before" in event.reason
+
+
+def test_doubt_of_another_job_counts_as_one_of_this():
+    """It is the host's; and fades as any other."""
+    elsewhere = (Doubt(hosts=("h1", "h2"), at_ms=1_000),)
+    event = decided(90_000, elsewhere=elsewhere)
+    assert (event.action, event.hosts) == (Action.REPLACE, ("h1",))
+    assert "h1 was among the suspects before in another job" in event.reason
+    assert decided(110_000, elsewhere=elsewhere).action is Action.RESTART
+    same = (Doubt(hosts=("h0", "h1"), at_ms=1_000),)
+    assert decided(90_000, elsewhere=same).action is Action.RESTART
 
 
 KEPT = Tie(

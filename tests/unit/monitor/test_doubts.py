@@ -7,10 +7,14 @@ from functools import reduce
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import insert
 
 from everstep.monitor.doubts import Doubt, named, suspicion
 from everstep.monitor.events import SILENT_CORRUPTION, Action, IncidentOpened
+from everstep.monitor.projections import INCIDENTS
+from everstep.monitor.queries import doubts_elsewhere
 from everstep.monitor.state import Watch, evolve
+from everstep.sim.tables import Tables
 
 DAY_MS = 86_400_000
 WEEK_MS = 7 * DAY_MS
@@ -96,3 +100,31 @@ def test_what_decides_nothing_leaves_doubts_as_they_are(action: Action):
     events = [opened(1, Action.RESTART, "a", "b"), opened(2, action, "a")]
     watch = reduce(evolve, events, Watch(job_id="j"))
     assert [one.hosts for one in watch.doubts] == [("a", "b")]
+
+
+async def test_doubts_of_other_jobs_are_read_in_order_and_end_when_any_job_names_a_host():
+    """What the job itself has left it knows; other kinds, and notes, are no doubts."""
+    tables = Tables()
+    for day, (job_id, kind, action, hosts) in enumerate(
+        [
+            ("j1", SILENT_CORRUPTION, Action.RESTART, ["a", "b"]),
+            ("j2", SILENT_CORRUPTION, Action.RESTART, ["b", "c"]),
+            ("j1", SILENT_CORRUPTION, Action.RESTART, ["c", "d"]),
+            ("j1", SILENT_CORRUPTION, Action.NOTE, ["a", "d"]),
+            ("j1", "collective_error", Action.RESTART, ["a", "d"]),
+            ("j2", SILENT_CORRUPTION, Action.DRAIN, ["a"]),
+        ]
+    ):
+        row = {
+            "incident_id": f"i{day}",
+            "job_id": job_id,
+            "kind": kind,
+            "action": action.value,
+            "hosts": hosts,
+            "detected_at_ms": day * DAY_MS,
+        }
+        await tables.execute(insert(INCIDENTS).values(**row))
+    first, last = doubt("b", "c", day=1), doubt("c", "d", day=2)
+    assert await doubts_elsewhere(tables.connection, "j3") == (first, last)
+    assert await doubts_elsewhere(tables.connection, "j2") == (last,)
+    assert await doubts_elsewhere(tables.connection, "j1") == (first,)

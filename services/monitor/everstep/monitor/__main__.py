@@ -13,6 +13,7 @@ from everstep.core.ports import Message, Receive
 from everstep.eventstore.database import transaction
 from everstep.monitor import queries
 from everstep.monitor.api import routes
+from everstep.monitor.doubts import Doubt
 from everstep.monitor.measurements import FLUSH_S, Rollup, flush
 from everstep.monitor.projections import MonitorProjection
 from everstep.monitor.settings import Settings
@@ -39,7 +40,12 @@ async def main() -> None:
         ) as shell,
         AsyncExitStack() as stack,
     ):
-        watcher = make_watcher(shell, lambda: shell.bus.connected)
+
+        async def recall_doubts(job_id: str) -> tuple[Doubt, ...]:
+            async with shell.store.reading() as connection:
+                return await queries.doubts_elsewhere(connection, job_id)
+
+        watcher = make_watcher(shell, lambda: shell.bus.connected, recall_doubts)
         rollup = Rollup()
         shell.app.include_router(routes(shell.store, watcher, shell.clock))
         async with shell.store.reading() as connection:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from everstep.core.corrections import PositionRange
 from everstep.core.placement import Layout
+from everstep.monitor.doubts import Doubt
 from everstep.monitor.events import (
     NO_CORRUPTION_RULES,
     NO_LAYOUT,
@@ -92,7 +93,10 @@ class ObserveStray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenIncident:
-    """A detector's verdict. ``job_id`` is "" when the one host in ``hosts`` serves no job."""
+    """A detector's verdict. ``job_id`` is "" when the one host in ``hosts`` serves no job.
+
+    ``elsewhere`` are the doubts that other jobs have left.
+    """
 
     incident_id: str
     job_id: str
@@ -109,6 +113,7 @@ class OpenIncident:
     suspect_from_step: int = 0
     skipped: tuple[PositionRange, ...] = ()
     ties: tuple[Tie, ...] = ()
+    elsewhere: tuple[Doubt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -295,12 +295,14 @@ def _met_again(command: OpenIncident, watch: Watch) -> OpenIncident:
     if command.kind != SILENT_CORRUPTION or command.action is not Action.RESTART:
         return command
     doubt = Doubt(hosts=command.hosts, at_ms=command.detected_at_ms)
-    host_id = named(watch.doubts, doubt, watch.corruption.suspicion_half_life_ms)
+    doubts, half_life_ms = watch.doubts, watch.corruption.suspicion_half_life_ms
+    host_id = named([*doubts, *command.elsewhere], doubt, half_life_ms)
     if not host_id:
         return command
+    where = "" if named(doubts, doubt, half_life_ms) == host_id else " in another job"
     reason = (
-        f"{command.reason}. But {host_id} was among the suspects before, and so soon it is not by "
-        "chance: it is taken to be the one"
+        f"{command.reason}. But {host_id} was among the suspects before{where}, and so soon it is "
+        "not by chance: it is taken to be the one"
     )
     return replace(command, action=Action.REPLACE, hosts=(host_id,), reason=reason)
 

@@ -21,6 +21,8 @@ from everstep.monitor.detectors.links import LinkLook
 from everstep.monitor.detectors.local_norms import Suspicion
 from everstep.monitor.detectors.root_cause import Probe
 from everstep.monitor.detectors.verdict import Verdict
+from everstep.monitor.doubts import Doubt
+from everstep.monitor.events import SILENT_CORRUPTION, Action
 from everstep.monitor.eyes import Eyes
 from everstep.monitor.linking import Linking
 from everstep.monitor.state import Watch
@@ -28,6 +30,7 @@ from everstep.monitor.state import Watch
 ProbeHost = Callable[[str], Awaitable[Probe]]
 LookAtRanks = Callable[[Watch], Awaitable[Look]]
 TryLinks = Callable[[Watch], Awaitable[LinkLook | None]]
+RecallDoubts = Callable[[str], Awaitable[tuple[Doubt, ...]]]  # of all jobs but this one
 AskRecompute = Callable[[Watch, int], Awaitable[None]]  # by the host of a rank
 
 
@@ -36,17 +39,23 @@ async def no_links(_: Watch) -> LinkLook | None:
     return None
 
 
+async def no_doubts(_: str) -> tuple[Doubt, ...]:
+    """Nothing is kept."""
+    return ()
+
+
 async def no_recompute(_: Watch, __: int) -> None:
     """Nobody can be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """How hosts are asked about what is not told by itself."""
+    """How hosts, and what is stored, are asked about what is not told by itself."""
 
     try_links: TryLinks = no_links
     ask_checksums: AskChecksums = no_checksums
     ask_recompute: AskRecompute = no_recompute
+    recall_doubts: RecallDoubts = no_doubts
 
 
 NOBODY_TO_ASK: Final = Asking()
@@ -63,6 +72,12 @@ class Lookout:
         self._look = look
         self._asking = asking
         self._clock = clock
+
+    async def doubts(self, verdict: Verdict, job_id: str) -> tuple[Doubt, ...]:
+        """Recall what doubts other jobs have left, if a verdict adds one. Raises Unavailable."""
+        if verdict.kind != SILENT_CORRUPTION or verdict.action is not Action.RESTART:
+            return ()
+        return await self._asking.recall_doubts(job_id)
 
     async def links(self, watch: Watch, linking: Linking) -> bool:
         """Let the hosts of a job try their links; says whether that was due."""

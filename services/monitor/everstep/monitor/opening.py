@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from everstep.monitor.commands import OpenIncident
 from everstep.monitor.detectors.verdict import Verdict
+from everstep.monitor.doubts import Doubt
 
 
 def open_incident(
-    verdict: Verdict, incident_id: str, job_id: str, generation: int, step: int, now_ms: int
+    verdict: Verdict,
+    incident_id: str,
+    job_id: str,
+    generation: int,
+    step: int,
+    now_ms: int,
+    elsewhere: tuple[Doubt, ...] = (),
 ) -> OpenIncident:
     """Return the command; ``step`` is the newest completed one, ``now_ms`` when it was found."""
     return OpenIncident(
@@ -26,4 +33,5 @@ def open_incident(
         suspect_from_step=verdict.suspect_from_step,
         skipped=verdict.skipped,
         ties=verdict.ties,
+        elsewhere=elsewhere,
     )

@@ -9,7 +9,8 @@ from sqlalchemy import case, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from everstep.monitor.detectors.spike import Sound
-from everstep.monitor.events import Mark
+from everstep.monitor.doubts import Doubt, doubts_after
+from everstep.monitor.events import SILENT_CORRUPTION, Action, Mark
 from everstep.monitor.ledger import Generation, Ledger, Step, account
 from everstep.monitor.measurements import Kept
 from everstep.monitor.numerics import HEALTH_SKIPPED
@@ -23,6 +24,7 @@ from everstep.monitor.state import BESIDE
 
 STEP_MAX: Final = 2**53  # beyond it JSON readers lose digits; a run has millions
 WINDOW_MAX: Final = 4_096  # numerics.window_steps is no longer
+DOUBTS_READ_MAX: Final = 1_000  # of incidents with hosts that were wrong: the older have faded
 POINTS_MAX: Final = 10_000  # a page of a curve; ask again with after_step for more
 
 
@@ -32,6 +34,23 @@ async def incidents(connection: AsyncConnection, job_id: str | None) -> list[dic
     if job_id is not None:
         query = query.where(INCIDENTS.c.job_id == job_id)
     return [dict(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def doubts_elsewhere(connection: AsyncConnection, job_id: str) -> tuple[Doubt, ...]:
+    """Return what doubts all jobs but one have left; a host that any job named takes its own."""
+    table = INCIDENTS.c
+    query = (
+        select(table.job_id, table.action, table.hosts, table.detected_at_ms)
+        .where(table.kind == SILENT_CORRUPTION)
+        .order_by(table.detected_at_ms.desc(), table.incident_id)
+        .limit(DOUBTS_READ_MAX)
+    )
+    doubts: tuple[Doubt, ...] = ()
+    for row in reversed((await connection.execute(query)).all()):
+        newest = Doubt(hosts=tuple(row.hosts), at_ms=row.detected_at_ms)
+        counts = row.job_id != job_id
+        doubts = doubts_after(doubts, Action(row.action), newest, counts=counts)
+    return doubts
 
 
 async def refused_sources(connection: AsyncConnection, job_id: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Final, assert_never
 
 from everstep.core.placement import Layout
 from everstep.core.time import HOUR_MS
-from everstep.monitor.doubts import Doubt
+from everstep.monitor.doubts import Doubt, doubts_after
 from everstep.monitor.events import (
     NO_CORRUPTION_RULES,
     NO_LAYOUT,
@@ -41,7 +41,6 @@ from everstep.monitor.ties import Tie, with_tie
 
 USER_ERRORS_MAX: Final = 16  # only repeats matter, and they come one after the other
 ROLLBACKS_MAX: Final = 64  # only those within repeat_steps matter, and the second one holds the run
-DOUBTS_MAX: Final = 64  # each is a restart, and the oldest have faded
 DEATHS_MAX: Final = 64  # of the last hour; more means that the restart budget is spent anyway
 
 
@@ -169,14 +168,14 @@ def _opened(watch: Watch, event: IncidentOpened) -> Watch:
     if event.kind in OF_THE_CODE:
         hang = Hang(kind=event.kind, step=event.step, ranks=event.ranks, hosts=event.hosts)
         watch = replace(watch, hangs=(*watch.hangs, hang)[-HANGS_MAX:])
-    if event.kind == SILENT_CORRUPTION and event.action is Action.RESTART:
+    if event.kind == SILENT_CORRUPTION:
         doubt = Doubt(hosts=event.hosts, at_ms=event.detected_at_ms)
-        watch = replace(watch, doubts=(*watch.doubts, doubt)[-DOUBTS_MAX:])
-    elif event.kind == SILENT_CORRUPTION and event.action in {Action.REPLACE, Action.DRAIN}:
-        known = set(event.hosts)  # were wrong: nobody else is in doubt for what they did
-        doubts = tuple(one for one in watch.doubts if not known & set(one.hosts))
-        ties = tuple(tie for tie in watch.ties if known.isdisjoint(tie.suspected_hosts))
-        watch = replace(watch, doubts=doubts, ties=ties)
+        doubts = doubts_after(watch.doubts, event.action, doubt)
+        watch = replace(watch, doubts=doubts)
+        if event.action in {Action.REPLACE, Action.DRAIN}:
+            known = set(event.hosts)
+            ties = tuple(tie for tie in watch.ties if known.isdisjoint(tie.suspected_hosts))
+            watch = replace(watch, ties=ties)
     if event.action in BESIDE:
         return watch
     judged = replace(watch, judged_generation=max(watch.judged_generation, event.generation))

@@ -371,10 +371,10 @@ class Watcher:
         task.add_done_callback(self._asking.discard)
 
     async def _open(self, job_id: str, gathered: Gathered, verdict: Verdict) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms, elsewhere = self._clock.now_ms(), await self._lookout.doubts(verdict, job_id)
         step = gathered.step if verdict.step < 0 else verdict.step
         incident_id, generation = self._ids.new_id("i"), gathered.generation
-        opening = open_incident(verdict, incident_id, job_id, generation, step, now_ms)
+        opening = open_incident(verdict, incident_id, job_id, generation, step, now_ms, elsewhere)
         handled = await self._record(opening)
         self._take(job_id, handled.state)
         if handled.events:

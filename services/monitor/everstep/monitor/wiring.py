@@ -20,7 +20,7 @@ from everstep.monitor.detectors.links import LinkLook
 from everstep.monitor.detectors.root_cause import Probe
 from everstep.monitor.inputs import PROBE_S_MAX
 from everstep.monitor.looking import look_at
-from everstep.monitor.lookout import Asking, LookAtRanks, ProbeHost, TryLinks
+from everstep.monitor.lookout import Asking, LookAtRanks, ProbeHost, RecallDoubts, TryLinks
 from everstep.monitor.measurements import Kept, Rollup
 from everstep.monitor.policy import Limits
 from everstep.monitor.reaching import try_links
@@ -40,8 +40,16 @@ CODECS: Final = (CODEC,)
 CENSUS_S: Final = 1.0  # well within the time that a new monitor judges nobody
 
 
-def make_watcher(shell: Shell, connected: Callable[[], bool]) -> Watcher:
-    """Return what judges; ``connected`` says whether the bus is there."""
+def make_watcher(
+    shell: Shell, connected: Callable[[], bool], recall_doubts: RecallDoubts
+) -> Watcher:
+    """Return what judges.
+
+    Args:
+        shell: the monitor's.
+        connected: whether the bus is there.
+        recall_doubts: from what is stored of all jobs but one.
+    """
     counting, untold = Counting(shell.clock), UntoldEnds()
     return Watcher(
         shell.handler(AGGREGATE),
@@ -55,6 +63,7 @@ def make_watcher(shell: Shell, connected: Callable[[], bool]) -> Watcher:
             try_links=_link_trier(shell),
             ask_checksums=partial(ask_checksums, shell.bus),
             ask_recompute=partial(ask_recompute, shell.bus),
+            recall_doubts=recall_doubts,
         ),
         counting,
         untold,
