@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import reduce
 
 import pytest
@@ -11,7 +12,16 @@ from hypothesis import strategies as st
 
 from everstep.core.corrections import PositionRange
 from everstep.core.record import changed
-from everstep.monitor.detectors.spike import Course, Found, Kind, Point, Settled, follow, resumed
+from everstep.monitor.detectors.spike import (
+    RECENT_STEPS,
+    Course,
+    Found,
+    Kind,
+    Point,
+    Settled,
+    follow,
+    resumed,
+)
 from everstep.monitor.events import Action, NumericsRules
 
 RULES = NumericsRules(on_spike="roll_back", window_steps=64, window_steps_min=16)
@@ -76,7 +86,11 @@ def test_jump_is_seen_while_the_loss_falls_steeply(at: int):
     _, said = run(*before, *raised, rules=NumericsRules(on_spike="roll_back"))
     assert [found.kind for found in said] == [Kind.LOSS_SPIKE]
     assert said[0].suspect_from_step == at - 1
-    assert "the median of 16 sound steps" in said[0].reason
+    newest = min(at - 1, RECENT_STEPS)
+    assert (
+        f"the median of the newest 16 sound steps, by the deviation of {newest} from a line "
+        "through them;"
+    ) in said[0].reason
 
 
 def test_steep_fall_that_ends_is_no_rise():
@@ -92,6 +106,9 @@ def test_loss_that_creeps_up_is_seen_by_the_long_window():
     creep = [usual(step, loss=3.0 * 1.002 ** (step - 199)) for step in range(200, 260)]
     _, said = run(*flat, *creep, rules=NumericsRules(on_spike="roll_back"))
     assert [found.kind for found in said] == [Kind.LOSS_SPIKE]
+    assert re.search(
+        r"above 3\S*, the median of 2\d\d sound steps, by their deviation from it;", said[0].reason
+    )
 
 
 def test_spike_is_said_once_a_generation():

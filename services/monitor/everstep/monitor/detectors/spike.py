@@ -205,7 +205,7 @@ def _spike(
         skipped=_range(onset, point, rules),
         reason=f"the loss has been raised since step {onset.step}, {count}{after}: "
         f"{point.loss:.4g} at step {point.step} is {loss.z:.1f} robust deviations above "
-        f"{loss.usual:.4g}, the median of {loss.count} sound steps; the gradient's norm "
+        f"{loss.usual:.4g}, {loss.measure}; the gradient's norm "
         f"{point.grad_norm:.3g} is {norm.z:.1f} off",
     )
 
@@ -237,11 +237,23 @@ def _settled(row: tuple[Point, ...], kind: Kind, step: int) -> tuple[Settled, ..
 
 
 class _Height(Record, frozen=True, kw_only=True):
-    """How far a value is above what is usual: robust deviations, and the median of how many."""
+    """How far a value is above what is usual: robust deviations.
+
+    Usual is the median of the newest ``count`` steps; how much they deviate is known from ``of``.
+    """
 
     z: float = 0.0
     usual: float = 0.0
     count: int = 0
+    of: int = 0
+
+    @property
+    def measure(self) -> str:
+        """What it is measured against, for a person."""
+        if self.count == self.of:
+            return f"the median of {self.count} sound steps, by their deviation from it"
+        line = f"by the deviation of {self.of} from a line through them"
+        return f"the median of the newest {self.count} sound steps, {line}"
 
 
 def _deviations(course: Course, point: Point, rules: NumericsRules) -> tuple[_Height, _Height]:
@@ -267,17 +279,18 @@ def _height(value: float, window: list[float], sigma_min: float) -> _Height:
         sigma_min *= abs(median(window))
     recent = window[-RECENT_STEPS:]
     heights = (
-        _above(value, window, _scatter(window), sigma_min),
-        _above(value, recent[-LEVEL_STEPS:], _scatter(_straightened(recent)), sigma_min),
+        _above(value, window, window, sigma_min),
+        _above(value, recent[-LEVEL_STEPS:], _straightened(recent), sigma_min),
     )
     highest = max(heights, key=lambda height: height.z)
     return changed(highest, usual=math.exp(highest.usual)) if logs else highest
 
 
-def _above(value: float, level: list[float], sigma: float, sigma_min: float) -> _Height:
+def _above(value: float, level: list[float], around: list[float], sigma_min: float) -> _Height:
+    """Return how far a value is above a level, in deviations of the values around it."""
     usual = median(level)
-    z = (value - usual) / max(sigma, sigma_min, TINY)
-    return _Height(z=z, usual=usual, count=len(level))
+    z = (value - usual) / max(_scatter(around), sigma_min, TINY)
+    return _Height(z=z, usual=usual, count=len(level), of=len(around))
 
 
 def _scatter(values: list[float]) -> float:
