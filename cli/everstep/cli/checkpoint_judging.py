@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from everstep.cli.options import JobId, JsonFlag, register, session_of
+from everstep.cli.options import JobId, JsonFlag, plain_name, register, session_of
 from everstep.cli.output import ERR, OUT, print_json, print_table, ranges
 
 INT64_MAX: Final = 2**63 - 1  # a step is an int64, on the wire and in the tables
@@ -137,7 +137,10 @@ def resolve(
     context: typer.Context,
     job: JobId,
     suspicion: Annotated[
-        str, typer.Argument(metavar="ID", help="`everstep checkpoints suspicions` lists them.")
+        str,
+        typer.Argument(
+            metavar="ID", callback=plain_name, help="`everstep checkpoints suspicions` lists them."
+        ),
     ],
     false_alarm: Annotated[
         bool, typer.Option("--false-alarm", help="Nothing was bad: all its steps are clean.")

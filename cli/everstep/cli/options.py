@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -14,11 +15,26 @@ from everstep.local.state import StatePaths
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 JobFilter = Annotated[str, typer.Option("--job", help="Only of this job.")]
+
+
+def plain_name(given: str) -> str:
+    """Return a name of ours as it is; what else was typed would ask for another address."""
+    if not re.fullmatch(r"[\w-]+", given):
+        raise typer.BadParameter(f"expected letters, digits, - and _, got {given!r}")
+    return given
+
+
 HostName = Annotated[
-    str, typer.Argument(metavar="HOST", help="The host's name; `everstep hosts` lists them.")
+    str,
+    typer.Argument(
+        metavar="HOST", callback=plain_name, help="The host's name; `everstep hosts` lists them."
+    ),
 ]
 JobId = Annotated[
-    str, typer.Argument(metavar="JOB", help="The job's id; `everstep jobs` lists them.")
+    str,
+    typer.Argument(
+        metavar="JOB", callback=plain_name, help="The job's id; `everstep jobs` lists them."
+    ),
 ]
 
 

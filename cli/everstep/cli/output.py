@@ -69,8 +69,8 @@ def clock_time(at_ms: int | None) -> str:
     """Return a moment in local time, to the second; "" for none."""
     if not at_ms:
         return ""
-    moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone()
-    return moment.strftime("%Y-%m-%d %H:%M:%S")
+    moment = _moment(at_ms)
+    return "after 9999" if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def short_time(at_ms: int | None, *, now_ms: int) -> str:
@@ -82,10 +82,20 @@ def short_time(at_ms: int | None, *, now_ms: int) -> str:
     """
     if not at_ms:
         return ""
-    moment, now = (datetime.fromtimestamp(ms / 1000, UTC).astimezone() for ms in (at_ms, now_ms))
+    moment, now = _moment(at_ms), _moment(now_ms)
+    if moment is None or now is None:
+        return "after 9999"
     if moment.date() == now.date():
         return moment.strftime("%H:%M:%S")
     return moment.strftime("%d %b %H:%M" if moment.year == now.year else "%Y-%m-%d")
+
+
+def _moment(at_ms: int) -> datetime | None:
+    """Return a moment in local time; None when the calendar has no such year."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def duration(milliseconds: float | None) -> str:

@@ -125,7 +125,10 @@ def logs(
     """
     session = session_of(context)
     if not name:
-        for path in log_files.all_logs(session.paths):
+        found = log_files.all_logs(session.paths)
+        if not found:
+            ERR.print(f"no logs in {session.paths.root}: no stack has run there", markup=False)
+        for path in found:
             OUT.print(str(path), markup=False)
         return
     path = log_files.find(session.paths, name)

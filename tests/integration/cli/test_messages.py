@@ -110,6 +110,13 @@ def test_supervisor_that_does_not_answer_is_told_with_what_to_do(local):
     assert "does not answer (No such file or directory): if it stays so, `everstep d" in done.stderr
 
 
+def test_logs_where_no_stack_has_run_says_so(tmp_path):
+    """An empty list may as well be a mistyped directory."""
+    done = everstep("--state", str(tmp_path), "logs")
+    told = f"no logs in {tmp_path}: no stack has run there\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", told)
+
+
 @pytest.mark.parametrize("wipe", [[], ["--wipe"]])
 def test_down_where_nothing_is_claims_to_have_done_nothing(tmp_path, wipe):
     """Above all not that data is deleted."""
@@ -174,6 +181,16 @@ def test_stop_of_a_job_that_has_ended_does_not_claim_to_stop_it(services, phase,
     services.on("POST", "/v1/jobs/tiny-1/stop", {"job_id": "tiny-1", "phase": phase}, 202)
     done = everstep("jobs", "stop", "tiny-1")
     assert (done.returncode, done.stdout) == (0, told)
+
+
+@pytest.mark.parametrize("command", [["jobs", "show"], ["hosts", "uncordon"]])
+@pytest.mark.parametrize("name", ["", "..", "tiny-1?x", "a/b", "a\nb"])
+def test_name_that_would_be_another_address_is_refused(services, command, name):
+    """Who mistypes a name asks for nothing else instead."""
+    done = everstep(*command, name)
+    assert done.returncode == 2
+    assert f"expected letters, digits, - and _, got {name!r}" in done.stderr
+    assert services.asked == []
 
 
 def test_events_of_a_service_that_does_not_exist_are_an_error():

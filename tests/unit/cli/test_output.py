@@ -2,7 +2,7 @@ import pytest
 
 from everstep.cli.__main__ import sentence
 from everstep.cli.host_commands import incident_lines
-from everstep.cli.output import duration, ranges, share, short_time, size, styled
+from everstep.cli.output import clock_time, duration, ranges, share, short_time, size, styled
 from everstep.core.errors import Unavailable
 
 
@@ -100,3 +100,10 @@ def test_moment_of_today_is_its_time_and_of_another_day_has_the_day():
     assert len(short_time(noon_ms, now_ms=noon_ms + 1_000)) == len("12:00:00")
     assert short_time(noon_ms - 30 * day_ms, now_ms=noon_ms).startswith("20 Jun ")
     assert short_time(noon_ms, now_ms=noon_ms + 400 * day_ms) == "1970-07-20"
+
+
+def test_moment_beyond_the_calendar_is_told_as_such():
+    """One of them must not cost the whole listing."""
+    assert [clock_time(10**17), short_time(10**17, now_ms=0), short_time(2**62, now_ms=0)] == [
+        "after 9999"
+    ] * 3
