@@ -198,6 +198,12 @@ class SimulatedOutside:
             self._ground.started(job, history.plan)
         return dict.fromkeys(answering)
 
+    async def bring(
+        self, job_id: str, generation: int, step: int, sources: Mapping[str, RestoreSources]
+    ) -> None:
+        """Nobody asks for it: what hosts hold goes another way than through these messages."""
+        raise AssertionError((job_id, generation, step, sources))
+
     async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
         """Nobody asks for one here."""
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 
-from everstep.agent.codec import decode_schedule
+from everstep.agent.codec import decode_schedule, decode_sources
 from everstep.agent.links import TRIES, TRY_S_MAX
+from everstep.core.errors import Unavailable
 from everstep.core.placement import HostPlacement
 from everstep.core.ports import Message
 from everstep.service.commands import host_subject
@@ -54,6 +55,7 @@ class Answers:
             ("start", wire.StartRanks, self._on_start),
             ("stop", wire.StopRanks, self._on_stop),
             ("save", wire.SaveRanks, self._on_save),
+            ("restore", wire.RestoreRanks, self._on_restore),
             ("schedule", wire.SetSchedule, self._on_schedule),
             ("probe", wire.ProbeHost, self._on_probe),
             ("steps", wire.TellSteps, self._on_steps),
@@ -176,6 +178,22 @@ class Answers:
                 await self._agent.carrier.drained(run.training.job_id)
         except TimeoutError:
             run.kill()
+
+    async def _on_restore(self, command: wire.RestoreRanks) -> CommandReply:
+        host, job_id, generation = self._host, command.job_id, command.generation
+        stale = self._stale(job_id, generation)
+        if stale is not None:
+            return CommandReply(outcome=stale)
+        for restore in decode_sources(command.sources, host.host_id):
+            for source in restore.sources:
+                await asyncio.sleep(host.world.pace.replicate_s)
+                try:
+                    copy = await host.world.read(host, job_id, restore.rank, command.step, source)
+                except Unavailable:
+                    continue
+                if copy is not None and copy.sound:
+                    host.memory.write(job_id, copy, own=True, generation=generation)
+        return CommandReply(outcome=ACCEPTED)
 
     async def _on_schedule(self, command: wire.SetSchedule) -> CommandReply:
         stale = self._stale(command.job_id, command.generation)

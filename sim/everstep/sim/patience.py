@@ -1,17 +1,20 @@
 """What may not go on for long while the control plane is well: waits that nothing is waited for.
 
 A job that waits for hosts that are there, one that stays small although there is room, a host that
-a person wants and that nobody moves off, one that may come back and does not. Looked at once a
-second; what holds without a break for a while is wrong.
+a person wants and that nobody moves off, one that may come back and does not, a state that lies in
+one host's memory although another could hold it too. Looked at once a second; what holds without a
+break for a while is wrong.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 from everstep.controller.policy import wanted_layouts
+from everstep.controller.second_copies import LOOK_AGAIN_S
 from everstep.controller.state import Job, Phase
 from everstep.core.elastic import full_layout, smaller_layouts
 from everstep.core.spec import parse_spec_json
@@ -19,7 +22,9 @@ from everstep.host_inventory.care import may_return
 from everstep.host_inventory.policy import place, placeable, replaceable
 from everstep.host_inventory.seats import Placed
 from everstep.host_inventory.state import Host, HostState
+from everstep.sim.host import HostRun
 from everstep.sim.invariants import Invariants
+from everstep.sim.training import Training
 from everstep.sim.world import World
 
 LOOK_S: Final = 1.0
@@ -64,6 +69,12 @@ class Patience:
             if job.phase is Phase.WAITING_FOR_HOSTS and self._could_be_placed(job):
                 text = f"{job.job_id} generation {job.generation} waits for hosts that are there"
                 yield text, self._patience_s
+            if job.phase is Phase.WAITING_FOR_HOSTS and self._keeps_once(job):
+                text = f"{job.job_id} generation {job.generation} keeps its newest step once"
+                yield text, self._patience_s + LOOK_AGAIN_S
+        for _, training in sorted(self._world.trainings.items()):
+            for text in self._of_training(training) if training.stepping else ():
+                yield text, self._patience_s
         for host_id, host in sorted(self._invariants.fleet.hosts.items()):
             yield from self._of_host(host_id, host)
 
@@ -92,9 +103,49 @@ class Patience:
         if free:
             yield f"stays on {', '.join(free)}, which a person wants"
 
+    def _of_training(self, training: Training) -> Iterator[str]:
+        """Yield snapshots that the peer does not have, although both are well."""
+        for host_id, run in sorted(training.runs.items()):
+            peer_id = run.placement.replica_host_id
+            behind = bool(run.alive and peer_id) and run.held_step > run.replicated_step
+            if behind and self._well(run, peer_id):
+                yield (
+                    f"{training.job_id} generation {training.generation} holds on {host_id} what "
+                    f"came after step {run.replicated_step}, and {peer_id} does not"
+                )
+
+    def _well(self, run: HostRun, peer_id: str) -> bool:
+        """Whether both ends of a push have been so, and what is to be pushed is whole."""
+        sound = all(self._sound(host_id) for host_id in (run.host.host_id, peer_id))
+        held = (run.host.memory.newest(run.training.job_id, rank) for rank in run.ranks)
+        return sound and all(copy is not None and copy.sound for copy in held)
+
+    def _sound(self, host_id: str) -> bool:
+        return self._world.sound_s(host_id) > self._patience_s
+
+    def _keeps_once(self, job: Job) -> bool:
+        """Whether hosts that wait for others have a whole step, and some of it on one of them."""
+        if job.placement is None or not job.fenced:
+            return False
+        hosts = [
+            self._world.hosts[host_id]
+            for host_id in job.hosts_to_fence
+            if host_id not in job.unsound_hosts and self._sound(host_id)
+        ]
+        places = Counter(
+            (step, rank)
+            for host in hosts
+            for step, rank in {(c.step, c.rank) for c, _ in host.memory.held(job.job_id, old=False)}
+        )
+        ranks = range(job.placement.layout.world_size)
+        steps = {step for step, _ in places if all((step, rank) in places for rank in ranks)}
+        if not steps or len(hosts) < 2:
+            return False
+        return min(places[max(steps), rank] for rank in ranks) < 2
+
     def _of_host(self, host_id: str, host: Host) -> Iterator[tuple[str, float]]:
         machine = self._world.hosts[host_id]
-        sound = self._world.sound_s(host_id) > self._patience_s and not machine.wrong
+        sound = self._sound(host_id) and not machine.wrong
         if not sound or machine.probe_delay_s:
             return
         now_ms = self._world.clock.now_ms()

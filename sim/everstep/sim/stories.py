@@ -7,6 +7,7 @@ from typing import Final
 from everstep.sim import (
     care_stories,
     checkpoint_stories,
+    copies_stories,
     corruption_stories,
     counter_stories,
     drain_stories,
@@ -34,5 +35,6 @@ STORIES: Final[tuple[Story, ...]] = (
     *counter_stories.STORIES,
     *care_stories.STORIES,
     *checkpoint_stories.STORIES,
+    *copies_stories.STORIES,
     *store_stories.STORIES,
 )

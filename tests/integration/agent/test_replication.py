@@ -18,6 +18,7 @@ from tests.integration.agent.harness import (
     placed,
     spec_json,
     start_all,
+    start_command,
 )
 from tests.integration.agent.test_lifecycle import digest_after
 from tests.integration.agent.test_process import agent_process, placement, warm
@@ -25,9 +26,12 @@ from tests.waiting import until
 
 from everstep.agent import peer_protocol, replication
 from everstep.bus.nats import NatsBus
+from everstep.controller.second_copies import second_copies
 from everstep.memory.reader import SlotReader
 from everstep.objectstore.memory import MemoryObjects
-from everstep.wire.v1.agents_pb2 import RANK_READY
+from everstep.wire.v1.agents_pb2 import RANK_READY, RestoreRanks
+from everstep.wire.v1.checkpoints_pb2 import HostHoldings
+from everstep.wire.v1.common_pb2 import CommandReply
 
 STEP = 6
 NEVER_MS = 1e12
@@ -140,6 +144,65 @@ async def test_second_host_lost_right_after_a_change_costs_nothing(four):
         ("d", 1, STEP),
     }
     assert state_on(d, 1, STEP) == digest_after(STEP)
+
+
+async def test_new_agent_pushes_what_the_old_one_had_not(tmp_path):
+    """Both agents go in the middle of a push, and no further step comes: the copy is made."""
+    async with hosts_on(tmp_path, "a", "b") as [a, b], new_plane() as plane:
+        async with a.up(plane):
+            async with b.up(plane):
+                both = placed([a, b], 1)
+            hold = spec_json(fail="hold", fail_at=3)
+            sides = {"rendezvous_address": "127.0.0.1", "rendezvous_port": 1, "restore_step": -1}
+            start = start_command(both, "a", generation=1, spec_json=hold, **sides)
+            assert (await plane.ask("a", start, CommandReply)).outcome.accepted
+            await plane.step_reached(1, 2)
+        async with a.up(plane) as agent, b.up(plane):
+            step = agent.memory.newest(harness.JOB, 0).step
+            await until(lambda: copied(b, 0, step), what="copied")
+            assert plane.newest_step(1) == 2
+
+
+async def test_second_copies_of_a_waiting_job_serve_and_are_given_up(four):
+    """A is lost and nobody takes its seat: C brings what B alone holds, before B dies too."""
+    plane, [a, b, c, d], kill = four
+    hold = spec_json(fail="hold", fail_at=STEP + 1, patient=True)
+    await start_all(plane, placed([a, b, c], 1), 1, hold)
+    await until(lambda: copied(a, 2, STEP) and copied(b, 0, STEP) and copied(c, 1, STEP))
+    await kill(0)
+
+    told = [holdings(host, await plane.stop(host.host_id, 2)) for host in (b, c)]
+    step, copies = second_copies(told, 3)
+    assert (step, sorted(copies)) == (STEP, ["b", "c"])  # c's own copies were on a
+    for host_id, sources in copies.items():
+        command = RestoreRanks(job_id=harness.JOB, generation=2, step=step, sources=sources)
+        assert (await plane.ask(host_id, command, CommandReply)).outcome.accepted
+    again = [holdings(host, await plane.stop(host.host_id, 2)) for host in (b, c)]
+    assert second_copies(again, 3) == (STEP, {})
+    await kill(1)
+
+    await plane.stop("c", 3)
+    await plane.stop("d", 3)
+    turned = placed([c, d], 1)
+    turned.hosts[0].ranks[:], turned.hosts[1].ranks[:] = [2], [0, 1]
+    restores = [
+        RankRestore(rank=0, sources=[peer(c)]),
+        RankRestore(rank=1, sources=[peer(c)]),
+        RankRestore(rank=2, sources=[own("c")]),
+    ]
+    await start_all(plane, turned, 3, spec_json(), restore_step=STEP, restores=restores)
+    ready = await until(lambda: len(got := plane.reported(RANK_READY, 3)) == 3 and got)
+    assert {one.restored_step for one in ready} == {STEP}
+    memory = c.agent.memory
+    await until(lambda: not memory.directory(harness.JOB, 0, own=True).exists(), what="given up")
+
+
+def holdings(host, told):
+    """A fenced host's answer as the registry is told it."""
+    facts = host.agent.facts
+    return HostHoldings(
+        host_id=told.host_id, address=told.address, peer_port=facts.peer_port, held=told.held
+    )
 
 
 async def test_former_copies_stay_until_a_newer_step_is_safe_elsewhere(four):

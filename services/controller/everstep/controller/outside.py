@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from google.protobuf.message import Message as ProtoMessage
+
 from everstep.controller import policy
 from everstep.controller.starting import start_commands
 from everstep.controller.state import Job
@@ -25,6 +27,7 @@ from everstep.core.system import Clock
 from everstep.service.commands import host_subject, request, send_command
 from everstep.wire.codec import from_wire, to_wire
 from everstep.wire.v1.agents_pb2 import (
+    RestoreRanks,
     SaveRanks,
     SetSchedule,
     StartRanks,
@@ -65,6 +68,7 @@ RETRY_PAUSE_S: Final = 0.1
 ANSWER_S_MAX: Final = 2.0  # killing and reaping ranks takes milliseconds; a loaded host may be slow
 GRACEFUL_S_MAX: Final = 70.0  # agents give ranks 60 s to agree on a last step
 START_S_MAX: Final = 5.0
+BRING_S_MAX: Final = 60.0  # some GB, from a host that others ask as well; asked again, it goes on
 SERVICE_S_MAX: Final = 5.0
 LOOK_S_MAX: Final = 8.0  # the registry reads for 3 s after it has listed; a person waits for 10 s
 
@@ -141,6 +145,12 @@ class Outside(Protocol):
         Returns:
             None or a refusal; those that do not answer are missing.
         """
+        ...
+
+    async def bring(
+        self, job_id: str, generation: int, step: int, sources: Mapping[str, RestoreSources]
+    ) -> None:
+        """Let hosts bring copies of a step to their memory; what does not work is left."""
         ...
 
     async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
@@ -304,13 +314,10 @@ class BusOutside:
         }
 
     async def _start(self, host_id: str, command: StartRanks) -> Rejected | bool | None:
-        subject = host_subject(host_id, "cmd.start")
         give_up_ms = self._clock.monotonic_ms() + UNREACHABLE_AFTER_S * 1000
         while True:
             try:
-                reply = await request(
-                    self._bus, subject, command, CommandReply, timeout_s=START_S_MAX
-                )
+                reply = await self._ask(host_id, "start", command, START_S_MAX)
             except Unavailable as error:
                 if self._clock.monotonic_ms() >= give_up_ms:
                     return None
@@ -319,19 +326,21 @@ class BusOutside:
                 continue
             return True if reply.outcome.accepted else _refusal(reply.outcome)
 
+    async def bring(
+        self, job_id: str, generation: int, step: int, sources: Mapping[str, RestoreSources]
+    ) -> None:
+        """Tell each its part; a refusal is in its log, and what it holds is asked again."""
+        commands = (
+            (host, RestoreRanks(job_id=job_id, generation=generation, step=step, sources=part))
+            for host, part in sources.items()
+        )
+        asked = (self._ask(host, "restore", command, BRING_S_MAX) for host, command in commands)
+        await asyncio.gather(*asked, return_exceptions=True)
+
     async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
         """Tell every host; one that hears is enough, because ranks agree on the step."""
         command = SaveRanks(job_id=job_id, generation=generation)
-        asked = (
-            request(
-                self._bus,
-                host_subject(host, "cmd.save"),
-                command,
-                CommandReply,
-                timeout_s=ANSWER_S_MAX,
-            )
-            for host in hosts
-        )
+        asked = (self._ask(host, "save", command, ANSWER_S_MAX) for host in hosts)
         await asyncio.gather(*asked, return_exceptions=True)
 
     async def look_at_step(self, job_id: str, step: int) -> Looked:
@@ -353,10 +362,15 @@ class BusOutside:
         host_id = job.placement.hosts[0].host_id
         schedule = to_wire(job.interval.schedule, WireSchedule())
         command = SetSchedule(job_id=job.job_id, generation=job.generation, schedule=schedule)
-        subject = host_subject(host_id, "cmd.schedule")
-        reply = await request(self._bus, subject, command, CommandReply, timeout_s=ANSWER_S_MAX)
+        reply = await self._ask(host_id, "schedule", command, ANSWER_S_MAX)
         if not reply.outcome.accepted:
             log.warning("host %s did not take a schedule: %s", host_id, reply.outcome.detail)
+
+    async def _ask(
+        self, host_id: str, name: str, command: ProtoMessage, limit_s: float
+    ) -> CommandReply:
+        subject = host_subject(host_id, f"cmd.{name}")
+        return await request(self._bus, subject, command, CommandReply, timeout_s=limit_s)
 
     async def listen(
         self, job_id: str, hosts: Sequence[str], hear: Callable[[Heard], Awaitable[None]]

@@ -95,7 +95,26 @@ class AwaitRoom:
     layouts: tuple[Layout, ...]
 
 
-Action = Fence | Place | Plan | Start | Forget | Reschedule | Measure | AwaitSpares | AwaitRoom
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepTwice:
+    """While hosts are short, give what only one of ``hosts`` holds a second place among them."""
+
+    generation: int
+    hosts: tuple[str, ...]
+
+
+Action = (
+    Fence
+    | Place
+    | Plan
+    | Start
+    | Forget
+    | Reschedule
+    | Measure
+    | AwaitSpares
+    | AwaitRoom
+    | KeepTwice
+)
 
 
 def next_actions(job: Job) -> tuple[Action, ...]:
@@ -124,6 +143,9 @@ def next_actions(job: Job) -> tuple[Action, ...]:
         waiting = job.phase is Phase.WAITING_FOR_HOSTS
         lost = () if waiting else job.lost_hosts
         actions.append(Place(generation=job.generation, lost_hosts=lost))
+        stay = tuple(host for host in job.hosts_to_fence if host not in job.unsound_hosts)
+        if waiting and job.fenced and len(stay) > 1:
+            actions.append(KeepTwice(generation=job.generation, hosts=stay))
     if job.fenced and job.placed:
         if job.restore_step is None:
             actions.append(Plan(generation=job.generation, from_step=job.from_step))

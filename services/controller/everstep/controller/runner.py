@@ -37,6 +37,7 @@ from everstep.controller.policy import (
     AwaitSpares,
     Fence,
     Forget,
+    KeepTwice,
     Measure,
     Place,
     Plan,
@@ -44,6 +45,7 @@ from everstep.controller.policy import (
     Start,
     next_actions,
 )
+from everstep.controller.second_copies import keep_twice
 from everstep.controller.starting import source_counts, sources_by_host
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.controller.strays import Strays
@@ -210,6 +212,9 @@ class Runner:
                 step = self._await_spares(job, action)
             case AwaitRoom():
                 step = self._await_room(job, action)
+            case KeepTwice():
+                fenced = self._answers_of(job).fenced
+                step = keep_twice(self._outside, job, action.hosts, fenced)
         name = type(action).__name__.lower()
         try:
             command = await step
@@ -331,6 +336,8 @@ class Runner:
             if refusal is not None:
                 if refusal.why == "stale_generation":
                     return None
+                if refusal.why == "no_space" and job.stepped:  # the job fits; this host is full
+                    return self._lost(job, (host_id,))
                 detail = f"host {host_id} refused to start its ranks: {refusal.detail}"
                 return self._refused(job, Rejected(refusal.why, detail), self._clock.now_ms())
         return RecordStarted(

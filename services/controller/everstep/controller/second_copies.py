@@ -1,0 +1,109 @@
+"""Gives what only one host holds a second place, while a job waits for hosts.
+
+Of a lost host's state and of its partner's there is one copy each, on the partner. A job that
+trains on has new ones with its next snapshot. One that waits for a spare may wait for hours, and
+the partner's loss would throw it back to the object store: so the other hosts take copies. What
+they bring is told with the next fence, like all else that they hold, and removed when the job has
+trained on.
+
+Rejected: storing the step as a checkpoint. Memory snapshots are not in the durable format, and the
+ranks that could write it are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Final
+
+from everstep.controller.outside import Fenced, Outside
+from everstep.controller.state import Job
+from everstep.wire.v1.checkpoints_pb2 import Holder, HostHoldings, RestoreSources
+
+# A host that dies meanwhile takes copies with it: the others are asked again what they hold. The
+# inventory needs as long to miss it.
+LOOK_AGAIN_S: Final = 10.0
+
+_Held = dict[str, bool]  # by host: whether it is its rank's own
+
+
+async def keep_twice(
+    outside: Outside, job: Job, hosts: Sequence[str], fenced: MutableMapping[str, Fenced]
+) -> None:
+    """Let hosts bring what has no second place, once; ends when it is time to look again.
+
+    Args:
+        outside: where they are asked.
+        job: that waits.
+        hosts: that are fenced and may serve it again.
+        fenced: what they have answered; what is out of date is taken away.
+    """
+    assert job.placement is not None
+    asked = [host for host in hosts if host not in fenced]
+    got = await outside.fence(job.job_id, job.generation, asked, graceful=False, forget=False)
+    fenced.update(got)
+    told = [fenced[host].holdings for host in hosts if host in fenced]
+    step, copies = second_copies(told, job.placement.layout.world_size)
+    for host in copies:
+        fenced.pop(host, None)
+    if copies:
+        await outside.bring(job.job_id, job.generation, step, copies)
+    await asyncio.sleep(LOOK_AGAIN_S)
+    for host in hosts:
+        fenced.pop(host, None)
+
+
+def second_copies(
+    holdings: Sequence[HostHoldings], world_size: int
+) -> tuple[int, Mapping[str, RestoreSources]]:
+    """Say which host should bring what, of the newest step that every rank has.
+
+    Args:
+        holdings: what each host holds.
+        world_size: of the ranks that wrote it.
+
+    Returns:
+        The step, and by host what it should take from where; the ranks are spread over the hosts.
+    """
+    places = _places(holdings)
+    steps = [step for step, ranks in places.items() if len(ranks) >= world_size]
+    if not steps or len(holdings) < 2:
+        return -1, {}
+    step = max(steps)
+    once = sorted(rank for rank, (_, there) in places[step].items() if len(there) == 1)
+    by_id = {one.host_id: one for one in holdings}
+    found: dict[str, dict[tuple[str, int], Holder]] = defaultdict(dict)
+    for index, rank in enumerate(once):
+        generation, there = places[step][rank]
+        [(host_id, own)] = there.items()
+        others = sorted(by_id.keys() - there.keys())
+        target = found[others[index * len(others) // len(once)]]
+        if (host_id, generation) not in target:
+            told = by_id[host_id]
+            target[host_id, generation] = Holder(
+                host_id=host_id,
+                address=told.address,
+                peer_port=told.peer_port,
+                generation=generation,
+            )
+        holder = target[host_id, generation]
+        (holder.own if own else holder.replicas).append(rank)
+    return step, {
+        host_id: RestoreSources(holders=target.values()) for host_id, target in found.items()
+    }
+
+
+def _places(holdings: Sequence[HostHoldings]) -> dict[int, dict[int, tuple[int, _Held]]]:
+    """Return by step and rank who wrote the newest copies of it, and which hosts hold them."""
+    places: dict[int, dict[int, tuple[int, _Held]]] = defaultdict(dict)
+    for host in holdings:
+        for held in host.held:
+            ranks = places[held.step]
+            for rank in held.ranks:
+                generation, there = ranks.get(rank, (-1, {}))
+                if held.generation > generation:
+                    ranks[rank] = (held.generation, {host.host_id: held.own})
+                elif held.generation == generation:
+                    there.setdefault(host.host_id, held.own)
+    return places

@@ -1,0 +1,153 @@
+"""While a job waits for hosts, nothing that it has stays on one host only."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from tests.unit.controller.facts import FENCED_2, JOB, RUNNING, begun, placement
+
+from everstep.controller import second_copies as module
+from everstep.controller.events import HostsFenced, HostsShort, PlacementDecided
+from everstep.controller.outside import Fenced
+from everstep.controller.policy import KeepTwice, next_actions
+from everstep.controller.second_copies import keep_twice, second_copies
+from everstep.controller.state import Job, evolve
+from everstep.wire.v1.checkpoints_pb2 import HostHoldings
+from everstep.wire.v1.common_pb2 import HeldSnapshots
+
+
+def holds(host_id, *held):
+    """What a host told: (step, generation, own, ranks)."""
+    return HostHoldings(
+        host_id=host_id,
+        address=f"at-{host_id}",
+        peer_port=9,
+        held=[HeldSnapshots(step=s, generation=g, own=o, ranks=r) for s, g, o, r in held],
+    )
+
+
+def in_words(copies):
+    """Who takes which ranks from whom: (target, source, generation, own, replicas)."""
+    return [
+        (target, one.host_id, one.generation, list(one.own), list(one.replicas))
+        for target, sources in sorted(copies.items())
+        for one in sources.holders
+    ]
+
+
+def test_partner_of_a_lost_host_holds_two_things_once_and_the_others_share_them():
+    """It kept the lost host's copies, and the lost host kept its own ranks'."""
+    told = [
+        holds("h1", (7, 1, True, [2, 3]), (7, 1, False, [0, 1])),
+        holds("h2", (7, 1, True, [4, 5]), (7, 1, False, [6, 7])),
+        holds("h3", (7, 1, True, [6, 7]), (7, 1, False, [4, 5])),
+    ]
+    step, copies = second_copies(told, 8)
+    assert step == 7
+    assert in_words(copies) == [
+        ("h2", "h1", 1, [], [0, 1]),
+        ("h3", "h1", 1, [2, 3], []),
+    ]
+    assert copies["h2"].holders[0].address == "at-h1"
+    assert copies["h2"].holders[0].peer_port == 9
+
+
+def test_nothing_is_brought_of_what_lies_twice():
+    """Its own and a replica are two places."""
+    told = [
+        holds("h1", (7, 1, True, [0]), (7, 1, False, [1])),
+        holds("h2", (7, 1, True, [1]), (7, 1, False, [0])),
+    ]
+    assert second_copies(told, 2) == (7, {})
+
+
+def test_newest_step_that_all_ranks_have_is_the_one_that_counts():
+    """What is newer at some only is of no use."""
+    told = [
+        holds("h1", (6, 1, True, [0]), (7, 1, True, [0]), (6, 1, False, [1])),
+        holds("h2", (6, 1, True, [1])),
+    ]
+    step, copies = second_copies(told, 2)
+    assert step == 6
+    assert in_words(copies) == [("h2", "h1", 1, [0], [])]
+
+
+def test_older_writer_is_no_second_copy():
+    """After a rollback two may hold the same step, and they are not the same state."""
+    told = [
+        holds("h1", (7, 2, True, [0])),
+        holds("h2", (7, 1, False, [0])),
+        holds("h3", (6, 1, True, [0])),
+    ]
+    assert in_words(second_copies(told, 1)[1]) == [("h2", "h1", 2, [0], [])]
+
+
+def test_one_host_alone_has_nowhere_to_put_it():
+    """And a step that some rank has nowhere is not worth it."""
+    assert second_copies([holds("h1", (7, 1, True, [0, 1]))], 2) == (-1, {})
+    assert second_copies([holds("h1", (7, 1, True, [0])), holds("h2")], 2) == (-1, {})
+
+
+def after(*events: object) -> Job:
+    """Fold events."""
+    return reduce(evolve, events, Job())
+
+
+THREE = placement("h0", "h1", "h2")
+WAITING = (
+    *RUNNING[:2],
+    PlacementDecided(job_id=JOB, generation=1, placement=THREE),
+    *RUNNING[3:],
+    begun(2, "recovery", lost_hosts=("h1",)),
+    HostsShort(job_id=JOB, generation=2, missing=1, at_ms=0),
+)
+FENCED = HostsFenced(job_id=JOB, generation=2, hosts=("h0", "h2"))
+
+
+def test_job_that_waits_for_hosts_keeps_what_it_has_twice_once_it_is_fenced():
+    """Not before: ranks might still write. Not without a second host, nor on an unsound one."""
+
+    def kept(*events):
+        return [one for one in next_actions(after(*events)) if isinstance(one, KeepTwice)]
+
+    assert kept(*WAITING) == []
+    assert kept(*WAITING, FENCED) == [KeepTwice(generation=2, hosts=("h0", "h2"))]
+    short = HostsShort(job_id=JOB, generation=2, missing=1, at_ms=0)
+    assert kept(*RUNNING, begun(2, "recovery", lost_hosts=("h1",)), short, FENCED_2) == []
+    unsound = begun(2, "recovery", lost_hosts=("h1",), unsound_hosts=("h2",))
+    assert kept(*WAITING[:-2], unsound, short, FENCED) == []
+
+
+class Hosts:
+    """Two hosts that answer; the second one learns what it is told to bring."""
+
+    def __init__(self):
+        self.held = {"h0": holds("h0", (7, 1, True, range(4))), "h2": holds("h2")}
+        self.asked = []
+
+    async def fence(self, job_id, generation, hosts, *, graceful, forget):
+        assert (job_id, generation, graceful, forget) == (JOB, 2, False, False)
+        self.asked.append(tuple(hosts))
+        return {host: self.answer(host) for host in hosts}
+
+    def answer(self, host):
+        return Fenced(host_id=host, address="", rendezvous_port=1, holdings=self.held[host])
+
+    async def bring(self, job_id, generation, step, sources):
+        assert (job_id, generation) == (JOB, 2)
+        for host, part in sources.items():
+            [one] = part.holders
+            self.held[host] = holds(host, (step, one.generation, True, one.own))
+
+
+async def test_hosts_are_asked_again_what_they_hold(monkeypatch):
+    """At once who has brought something, all of them after a while: one may have died."""
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.0)
+    hosts, job = Hosts(), after(*WAITING[:3], WAITING[-2])
+    fenced = {"h0": hosts.answer("h0")}
+    await keep_twice(hosts, job, ("h0", "h2"), fenced)
+    assert hosts.asked == [("h2",)]
+    assert list(hosts.held["h2"].held[0].ranks) == [0, 1, 2, 3]
+    assert fenced == {}
+    await keep_twice(hosts, job, ("h0", "h2"), fenced)
+    assert hosts.asked == [("h2",), ("h0", "h2")]
