@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -10,7 +11,7 @@ from tests.e2e.lab import OBJECT_EVERY, STEPS, Lab, wait_for
 
 from everstep.chaos.hand import damage_object
 from everstep.core.errors import EverstepError
-from everstep.faults.kinds import How, as_environment, at
+from everstep.faults.kinds import MARKS_VARIABLE, How, Part, as_environment, at
 from everstep.memory.damage import flip_snapshot
 from everstep.memory.layout import rank_dir, replica_dir, slot_path
 from everstep.memory.slot import read_preamble
@@ -156,6 +157,26 @@ def test_damaged_own_snapshot_is_refused_by_name_and_the_peers_copy_serves(lab: 
     assert (one["rank"], one["step"], one["kind"]) == (2, step, "own_memory")
     assert "checksum" in one["detail"]
     assert "expected" in one["detail"]
+
+
+def test_snapshot_that_goes_bad_in_a_running_rank_is_found_by_its_next_process(
+    lab: Lab, ends_equal, tmp_path: Path
+):
+    """The rank itself flips the bit, goes on, and dies a step later; the peer's copy serves."""
+    kept, rank = 3, 2  # no checkpoint is stored before the rank dies
+    flip = at(rank=rank, step=kept + 1).flip(Part.SNAPSHOT)
+    struck = as_environment(flip, at(rank=rank, step=kept + 2).kill())
+    checkpoint = {"object_every_steps": OBJECT_EVERY, "memory_every_steps": kept}
+    env = {**struck, MARKS_VARIABLE: str(tmp_path)}
+    job_id = lab.submit("damaged-live", checkpoint=checkpoint, env=env)
+    job = ends_equal(job_id)
+    said = [json.loads(path.read_text()) for path in (tmp_path / job_id).glob("*.json")]
+    assert sorted(one["fault"]["type"] for one in said) == ["flip", "kill"]
+    assert [one["kind"] for one in lab.incidents(job_id)] == ["rank_killed"]
+    assert [one["restore_step"] for one in job["recoveries"][1:]] == [kept]
+    (one,) = refused(lab, job_id)
+    assert (one["rank"], one["step"], one["kind"]) == (rank, kept, "own_memory")
+    assert "checksum" in one["detail"]
 
 
 def test_every_copy_of_a_step_damaged_falls_back_to_the_step_before(lab: Lab, ends_equal):

@@ -6,7 +6,9 @@ import json
 import signal
 
 import pytest
+from tests.integration.train.test_resume import assert_equal_states, losses, undisturbed
 
+from everstep.memory.layout import slot_path
 from everstep.memory.reader import SlotReader
 from everstep.train.faults import MARKS_VARIABLE, Part, as_environment, at
 
@@ -16,6 +18,7 @@ LAYOUT = {"dp_replicate": 2, "tp": 2}  # ranks 0, 1 and their replicas 2, 3
 STEPS = 6
 VICTIM = 3
 TWIN = 1
+KEPT = 4  # the one step of which there are snapshots, of a run that ends before the next
 
 
 def parameters(world, rank: int, step: int) -> dict[str, bytes]:
@@ -75,3 +78,43 @@ def test_rank_that_kills_itself_does_so_once(make_world, make_spec):
     world.start(1, step=world.newest_common_step(), env=faults)
     world.finish()
     assert world.ranks[1].steps[-1]["step"] == STEPS
+
+
+def test_flipped_bit_of_a_snapshot_is_refused_and_the_next_source_ends_bit_equal(
+    make_world, make_spec, tmp_path
+):
+    """The run itself goes on right; only who restores from that copy finds out, by its checksum."""
+    sparse = {"memory_every_steps": KEPT}
+    spec = make_spec({"dp_shard": 2}, steps=STEPS + 1, args={"dropout": 0.1}, checkpoint=sparse)
+    right, world = undisturbed(make_world, spec), make_world("damaged", spec)
+    flip = at(rank=1, step=KEPT + 1).flip(Part.SNAPSHOT)
+    struck = as_environment(flip, at(rank=1, step=KEPT + 2).kill())
+    env = {**struck, MARKS_VARIABLE: str(tmp_path)}
+    world.start(env=env)
+    world.until(lambda: world.ranks[1].status is not None)
+    world.kill()
+    world.until_ended()
+    assert marked(tmp_path)["snapshot"]["snapshot_step"] == KEPT
+    assert losses(world).items() <= losses(right).items()
+    assert world.newest_common_step() == KEPT
+    slot = world.slot_of(1, KEPT)
+    asked = []
+
+    def from_a_peer(rank):
+        asked.append(rank)
+        copy = slot_path(right.rank_dir(rank), right.slot_of(rank, KEPT))
+        slot_path(world.rank_dir(rank), slot).write_bytes(copy.read_bytes())
+        told = {"step": KEPT, "slot": slot, "source_kind": "peer_memory", "problems": ["own: bad"]}
+        return {"kind": "slot_ready", **told}
+
+    world.mend = from_a_peer
+    world.start(1, step=KEPT, env=env)
+    world.finish()
+    [damaged] = world.damaged
+    assert (asked, damaged["slot"], damaged["step"]) == ([1], slot, KEPT)
+    assert "checksum expected" in damaged["problem"]
+    assert [one.ready["source_kind"].lower() for one in world.ranks] == [
+        "own_memory",
+        "peer_memory",
+    ]
+    assert_equal_states(right, world)
