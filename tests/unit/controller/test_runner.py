@@ -38,6 +38,7 @@ class FakeFleet:
         self.starts: dict[tuple[str, int], tuple[int, list[int]]] = {}
         self.services_away = 0
         self.refuse_place: Rejected | None = None
+        self.full: set[str] = set()
 
     async def fence(
         self, job_id: str, generation: int, hosts: Sequence[str], *, graceful: bool, forget: bool
@@ -102,7 +103,8 @@ class FakeFleet:
             ranks = [rank for holder in sources[host_id].holders for rank in holder.own]
             key = (host_id, job.generation)
             self.starts.setdefault(key, (job.rendezvous_port, ranks))
-        return dict.fromkeys(host for host in sources if host not in self.dead)
+        full = Rejected("no_space", "0 are free")
+        return {h: full if h in self.full else None for h in sources if h not in self.dead}
 
     async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
         self.calls.append("save")
@@ -264,6 +266,27 @@ async def test_host_lost_while_the_generation_comes_up_begins_the_next():
     job = await until(store, lambda job: job.started and job.generation == 3)
     assert job.placement is not None
     assert job.placement.host_ids == ("h0", "h3")
+
+
+async def test_host_whose_memory_is_full_is_replaced_once_the_job_has_run():
+    """The job is known to fit; the spare that was to take over does not, and another one does."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    runner = await launched(store, fleet)
+    await runner.apply(RecordProgress(job_id=JOB, generation=1, step=5, at_ms=0))
+    fleet.full.add("h2")
+    await runner.apply(lost("h1"))
+    job = await until(store, lambda job: job.started and job.generation == 3)
+    assert job.placement is not None
+    assert job.placement.host_ids == ("h0", "h3")
+
+
+async def test_full_host_fails_a_launch_with_the_numbers():
+    """Before the first step nobody knows that it would fit elsewhere."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    fleet.full.add("h1")
+    await controller(store, fleet).apply(LAUNCH)
+    job = await until(store, lambda job: job.phase is Phase.FAILED)
+    assert job.started is False
 
 
 async def test_no_spare_waits_and_goes_on_when_a_host_joins():

@@ -34,7 +34,7 @@ from everstep.agent.stacks import StackLooks
 from everstep.agent.steps import StepMessages
 from everstep.agent.store import HostMemory
 from everstep.agent.supervisor import Supervisor
-from everstep.core.errors import InvalidInput
+from everstep.core.errors import InvalidInput, Unavailable
 from everstep.core.ids import is_valid_id
 from everstep.core.ports import Bus, Message, Subscription
 from everstep.core.system import Clock
@@ -144,9 +144,12 @@ class HostCommands:
         running = self._runs.get(start.job_id)
         if running is None or running.generation < start.generation:
             self._examinations.give_way()
-            self._memory.raise_fence(start.job_id, start.generation)
-            seek = self._runs.files.take_seek(start.job_id, start.generation)
-            self._supervisor.start(start, seek)
+            try:
+                self._memory.raise_fence(start.job_id, start.generation)
+                seek = self._runs.files.take_seek(start.job_id, start.generation)
+                self._supervisor.start(start, seek)
+            except Unavailable as error:
+                return _refused("no_space", str(error))
         return CommandReply(outcome=ACCEPTED)
 
     async def stop(self, command: StopRanks) -> StopRanksReply:

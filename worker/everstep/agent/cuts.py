@@ -16,6 +16,7 @@ import msgspec
 
 from everstep.core.placement import Layout
 from everstep.memory import layout as places
+from everstep.memory.full import replace_file
 
 _NAME: Final = "layout"
 
@@ -42,10 +43,7 @@ def set_aside(root: Path, job_id: str, generation: int, layout: Layout) -> list[
                 directory.replace(target / directory.name)
                 moved.append(directory)
     if known != layout:
-        job.mkdir(parents=True, exist_ok=True)
-        fresh = written.with_suffix(".new")
-        fresh.write_bytes(msgspec.json.encode(asdict(layout)))
-        fresh.replace(written)
+        replace_file(written, msgspec.json.encode(asdict(layout)))
     return moved
 
 

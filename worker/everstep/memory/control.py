@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from everstep.core.errors import CorruptData
+from everstep.memory.full import no_room
 
 CONTROL_BYTES: Final = 64
 NO_STEP: Final = -1
@@ -47,7 +48,12 @@ class Phase(IntEnum):
 
 
 class Control:
-    """An open control file; created with nothing replicated when it does not exist."""
+    """An open control file; created with nothing replicated when it does not exist.
+
+    Raises:
+        Unavailable: there is no room for it.
+        CorruptData: what lies there is none.
+    """
 
     def __init__(self, path: Path) -> None:
         _create_if_missing(path)
@@ -119,7 +125,11 @@ def _create_if_missing(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     words = [_MAGIC, NO_STEP, 0, 0, 0, 0, 0, 0]
-    temporary.write_bytes(b"".join(word.to_bytes(8, "little", signed=True) for word in words))
+    try:
+        temporary.write_bytes(b"".join(word.to_bytes(8, "little", signed=True) for word in words))
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise no_room(path, CONTROL_BYTES, error) from None
     try:
         path.hardlink_to(temporary)
     except FileExistsError:

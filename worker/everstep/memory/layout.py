@@ -20,10 +20,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from everstep.memory.full import replace_file
 
 SLOT_COUNT: Final = 2  # one is always complete while the other is being written
 _OLD: Final = "old-"
@@ -106,16 +107,15 @@ def read_fence(memory_dir: Path, job_id: str) -> int:
 def write_fence(memory_dir: Path, job_id: str, generation: int) -> int:
     """Raise the fence to ``generation``, never lower it; returns the fence that now holds.
 
-    The file is replaced in one rename, so that a reader sees the old or the new number.
+    A reader sees the old or the new number.
+
+    Raises:
+        Unavailable: there is no room for the job's first file here.
     """
     current = read_fence(memory_dir, job_id)
     if generation <= current:
         return current
-    directory = job_dir(memory_dir, job_id)
-    directory.mkdir(parents=True, exist_ok=True)
-    temporary = directory / f"generation.{os.getpid()}"
-    temporary.write_text(str(generation))
-    temporary.replace(directory / "generation")
+    replace_file(job_dir(memory_dir, job_id) / "generation", str(generation).encode())
     return generation
 
 

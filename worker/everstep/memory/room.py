@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from everstep.memory.full import replace_file
 from everstep.memory.layout import SLOT_COUNT, is_old, job_dir, rank_dir
 
 # What must stay free: control files, other writers' headers, the ranks' own use of shared memory.
@@ -50,12 +51,13 @@ class Limit:
 def declare(
     memory_dir: Path, job_id: str, rank: int, demand: Demand, host_ranks: Sequence[int]
 ) -> list[Demand]:
-    """Write down a rank's demand; returns what the host's ranks have declared so far."""
-    directory = rank_dir(memory_dir, job_id, rank)
-    directory.mkdir(parents=True, exist_ok=True)
-    written = directory / "demand.new"
-    written.write_bytes(msgspec.msgpack.encode(demand))
-    written.replace(directory / "demand")
+    """Write down a rank's demand; returns what the host's ranks have declared so far.
+
+    Raises:
+        Unavailable: there is no room even for that.
+    """
+    written = rank_dir(memory_dir, job_id, rank) / "demand"
+    replace_file(written, msgspec.msgpack.encode(demand))
     found: list[Demand] = []
     for other in sorted({*host_ranks, rank}):
         path = rank_dir(memory_dir, job_id, other) / "demand"

@@ -14,7 +14,8 @@ import os
 from pathlib import Path
 from typing import Final, Protocol
 
-from everstep.core.errors import CorruptData, Unavailable
+from everstep.core.errors import CorruptData
+from everstep.memory.full import no_room
 from everstep.memory.slot import PREAMBLE_BYTES, VALID_OFFSET
 
 _ZEROS: Final = memoryview(bytes(512 << 10))  # at a time: what is written stays in the cache
@@ -70,9 +71,7 @@ class SlotFile:
             reserve(self._descriptor, size_bytes)
         except OSError as error:
             os.close(self._descriptor)
-            raise Unavailable(
-                f"no room for a snapshot of {size_bytes} bytes at {path}: {error.strerror}"
-            ) from None
+            raise no_room(path, missing_bytes(path, size_bytes), error) from None
         # Populated in one call: a fault for each page costs three times as much.
         flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
         self._map = mmap.mmap(self._descriptor, size_bytes, flags=flags)
@@ -151,7 +150,7 @@ class WrittenSlotFile:
                 count = os.pwrite(self._descriptor, rest, begin)
                 begin, rest = begin + count, rest[count:]
         except OSError as error:
-            raise Unavailable(f"no room for a snapshot at {self.path}: {error.strerror}") from None
+            raise no_room(self.path, len(rest), error) from None
 
     def invalidate(self) -> None:
         """Let the file say that it holds nothing."""
@@ -166,6 +165,11 @@ class WrittenSlotFile:
     def close(self) -> None:
         """Let go of the file."""
         os.close(self._descriptor)
+
+
+def missing_bytes(path: Path, size_bytes: int) -> int:
+    """Return how much memory a file has yet to get until it is so large."""
+    return max(0, size_bytes - path.stat().st_blocks * _BLOCK_BYTES)
 
 
 def reserve(descriptor: int, size: int) -> None:

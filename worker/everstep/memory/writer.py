@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import xxhash
 
-from everstep.core.errors import Unavailable
+from everstep.memory.full import no_room
 from everstep.memory.slot import (
     ALIGNMENT_BYTES,
     CHECKSUM_CHARS,
@@ -30,11 +30,12 @@ from everstep.memory.slot import (
     checksum_of,
     header_encoder,
 )
-from everstep.memory.slot_file import reserve
+from everstep.memory.slot_file import missing_bytes, reserve
 from everstep.memory.torch_file import NO_WRAPPING, Wrapping, wrapping
 
-# Headers are a few hundred bytes a tensor; the room behind the payload is grown when it is short.
-_HEADER_ROOM_BYTES: Final = 64 * 1024
+# Of a header beside its entries: random states, data position, what objects with a state_dict keep.
+# Grown when it is short, which a full directory may refuse.
+_OBJECTS_ROOM_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +102,9 @@ def plan_entries(specs: Sequence[TensorSpec]) -> tuple[tuple[Entry, ...], int]:
 
 def slot_bytes(specs: Sequence[TensorSpec]) -> int:
     """Return how large a slot file of these tensors is, with room for its header."""
-    _, payload = plan_entries(specs)
-    return PREAMBLE_BYTES + payload + _HEADER_ROOM_BYTES
+    entries, payload = plan_entries(specs)
+    encoded, _ = _encode_entries(entries)
+    return PREAMBLE_BYTES + payload + len(encoded) + _OBJECTS_ROOM_BYTES
 
 
 def _torch_file(part: Part | None, offset: int, size: int) -> TorchFile | None:
@@ -134,7 +136,9 @@ class SlotWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         size = PREAMBLE_BYTES + self._payload_bytes
-        _reserve(self._descriptor, path, size + _HEADER_ROOM_BYTES)
+        self._encoded_entries, places = _encode_entries(entries)
+        header_bytes = len(self._encoded_entries) + _OBJECTS_ROOM_BYTES
+        _reserve(self._descriptor, path, size + header_bytes)
         flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
         self._map = mmap.mmap(self._descriptor, size, flags=flags)
         self._view = memoryview(self._map)
@@ -145,7 +149,6 @@ class SlotWriter:
         for entry, spec in zip(entries, specs, strict=True):
             self._wrap(entry, spec.wrapping)
         self.checksums = [entry.checksum for entry in entries]  # of the newest snapshot, as specs
-        self._encoded_entries, places = _encode_entries(entries)
         self._checksum_places = list(zip(self.buffers.values(), places, strict=True))
 
     @property
@@ -172,6 +175,9 @@ class SlotWriter:
             step: completed optimizer steps.
             data_state: the loader's position, as JSON-like values.
             objects: msgpack bytes by name.
+
+        Raises:
+            Unavailable: the header has grown, and there is no room for it.
         """
         header = {  # the fields of SlotHeader
             "job_id": self._owner.job_id,
@@ -187,7 +193,7 @@ class SlotWriter:
             },
         }
         data = header_encoder.encode(header)
-        os.pwrite(self._descriptor, data, PREAMBLE_BYTES + self._payload_bytes)
+        _write(self._descriptor, self.path, data, PREAMBLE_BYTES + self._payload_bytes)
         preamble = Preamble(
             valid=False,
             step=step,
@@ -232,12 +238,17 @@ def _encode_entries(entries: Sequence[Entry]) -> tuple[bytearray, list[int]]:
     return encoded, places
 
 
+def _write(descriptor: int, path: Path, data: bytes, begin: int) -> None:
+    try:
+        written = os.pwrite(descriptor, data, begin)
+        os.pwrite(descriptor, data[written:], begin + written)  # of one that ended early: says why
+    except OSError as error:
+        raise no_room(path, missing_bytes(path, begin + len(data)), error) from None
+
+
 def _reserve(descriptor: int, path: Path, size: int) -> None:
     try:
         reserve(descriptor, size)
     except OSError as error:
         os.close(descriptor)
-        raise Unavailable(
-            f"no room for a snapshot of {size} bytes at {path}: {error.strerror}. "
-            "Give the host's memory directory more room, or the job less state a rank"
-        ) from None
+        raise no_room(path, missing_bytes(path, size), error) from None

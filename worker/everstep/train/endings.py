@@ -15,12 +15,14 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from torch.distributed import DistError
 
 from everstep.agent.exits import EXIT_CODES, ExitClass
+from everstep.core.errors import Unavailable
 
 LIBRARIES: Final = frozenset({"everstep", "torch", *sys.stdlib_module_names})
 USER_PACKAGE: Final = "everstep.models."
@@ -65,6 +67,15 @@ class BadEntryPointError(Exception):
 
 class HostTooSmallError(Exception):
     """The host's memory does not hold the snapshots of its ranks and the copies of its peer's."""
+
+
+@contextmanager
+def too_small_without_room() -> Iterator[None]:
+    """Let a memory directory that is full be the host's fault, not the user's."""
+    try:
+        yield
+    except Unavailable as error:
+        raise HostTooSmallError(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everstep.memory.room import Demand, declare, limit_of, shortage
-from everstep.train.endings import HostTooSmallError
+from everstep.train.endings import HostTooSmallError, too_small_without_room
 from everstep.train.environment import RankEnvironment
 from everstep.train.snapshots import Sizes
 
@@ -16,15 +16,12 @@ def require_room(environment: RankEnvironment, sizes: Sizes) -> None:
     """
     memory_dir = environment.memory_dir
     assert memory_dir is not None, "a bare run keeps nothing"
-    demands = declare(
-        memory_dir,
-        environment.job_id,
-        environment.rank,
-        Demand(
-            generation=environment.generation, slot=sizes.slot_bytes, durable=sizes.durable_bytes
-        ),
-        environment.host_ranks,
-    )
+    generation = environment.generation
+    demand = Demand(generation=generation, slot=sizes.slot_bytes, durable=sizes.durable_bytes)
+    with too_small_without_room():
+        demands = declare(
+            memory_dir, environment.job_id, environment.rank, demand, environment.host_ranks
+        )
     short = shortage(
         demands,
         rank_count=len(environment.host_ranks) or 1,

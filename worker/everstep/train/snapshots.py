@@ -36,6 +36,7 @@ from everstep.memory.torch_file import is_known
 from everstep.memory.writer import Owner, Part, SlotWriter, TensorSpec, slot_bytes
 from everstep.train.begun import Begun
 from everstep.train.copier import Copier
+from everstep.train.endings import too_small_without_room
 from everstep.train.fingerprints import Fingerprints
 from everstep.train.gradients import local_part, offsets_of
 from everstep.train.pinning import Pinned
@@ -149,7 +150,7 @@ class Snapshots:
                 too much.
 
         Raises:
-            Unavailable: there is not enough memory after all.
+            HostTooSmallError: there is not enough memory after all.
         """
         moving, _ = self._state.moving()
         self._plan(moving, foreseen=True, admit=admit)
@@ -200,7 +201,8 @@ class Snapshots:
                 path, kept = durable_path(self._directory), durable
             else:
                 path, kept = slot_path(self._directory, index), specs
-            writer = SlotWriter(path, self._owner, kept)
+            with too_small_without_room():
+                writer = SlotWriter(path, self._owner, kept)
             pinned = Pinned(writer.memory, self._state.device)
             places = [_place(writer, name, tensor) for name, tensor in tensors]
             self._targets[index] = _Target(writer=writer, places=places, still=[], pinned=pinned)
@@ -305,7 +307,8 @@ class Snapshots:
             if later:
                 self._copy(target.still, [sources[n] for n in later])
             begun.require_untouched()  # else it stays invalid
-            target.writer.commit(step=step, data_state=data_state, objects=objects)
+            with too_small_without_room():
+                target.writer.commit(step=step, data_state=data_state, objects=objects)
             self.fingerprints.take(step, target.writer.checksums)
 
         self._rest.append(finish)

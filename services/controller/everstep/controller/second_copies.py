@@ -41,8 +41,9 @@ async def keep_twice(
     """
     assert job.placement is not None
     asked = [host for host in hosts if host not in fenced]
-    got = await outside.fence(job.job_id, job.generation, asked, graceful=False, forget=False)
-    fenced.update(got)
+    if asked:
+        got = await outside.fence(job.job_id, job.generation, asked, graceful=False, forget=False)
+        fenced.update(got)
     told = [fenced[host].holdings for host in hosts if host in fenced]
     step, copies = second_copies(told, job.placement.layout.world_size)
     for host in copies:
