@@ -258,6 +258,22 @@ def test_silent_server_is_unavailable():
         PeerConnection("127.0.0.1", PortChooser(RandomIds().new_id(""), "127.0.0.1").choose())
 
 
+def test_whoever_else_answers_on_the_port_is_no_peer(snapshot):
+    """Another program has taken it: the push is tried again later, and nothing else breaks."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(answer)
+            with pytest.raises(Unavailable, match="the stream is garbled"):
+                push(listener.getsockname()[1], snapshot)
+
+
 def test_writer_of_a_newer_generation_waits_for_the_cut_off_one(memory):
     """Two writers are never in the same directory at once."""
     directory = memory.directory("job-1", 0, own=True)

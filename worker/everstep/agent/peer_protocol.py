@@ -34,7 +34,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 
 from everstep.agent import framing
-from everstep.core.errors import NotFoundError, RefusedError, Unavailable
+from everstep.core.errors import CorruptData, NotFoundError, RefusedError, Unavailable
 from everstep.memory.receive import StreamReceiver
 from everstep.memory.slot import PREAMBLE_BYTES, Preamble
 
@@ -161,9 +161,10 @@ class PeerConnection:
 
     @contextlib.contextmanager
     def _breaking(self) -> Any:
+        # Whoever speaks otherwise is no peer: its port may be somebody else's meanwhile.
         try:
             yield
-        except OSError as error:
+        except (OSError, CorruptData) as error:
             raise Unavailable(f"peer {self._where}: {why_of(error)}") from None
 
 
