@@ -117,6 +117,8 @@ def incidents(context: typer.Context, job: JobFilter = "", as_json: JsonFlag = F
     """
     with session_of(context).client() as client:
         found = client.incidents(job)
+        if job and not found:
+            client.job(job)  # says so if there is no such job
     if as_json:
         print_json(found)
         return

@@ -205,6 +205,17 @@ def test_events_of_a_service_that_does_not_exist_are_an_error():
     )
 
 
+@pytest.mark.parametrize("listing", ["incidents", "checkpoints"])
+def test_listing_of_a_job_that_does_not_exist_is_an_error(services, listing):
+    """An empty one would look like peace."""
+    services.on("GET", f"/v1/{listing}", {listing: []})
+    services.refuse("GET", "/v1/jobs/tyni-1", 404, "there is no job 'tyni-1'")
+    done = everstep(listing, "--job", "tyni-1", "--json")
+    assert (done.returncode, done.stderr) == (1, "error: there is no job 'tyni-1'\n")
+    services.on("GET", "/v1/jobs/tyni-1", JOB)
+    assert everstep(listing, "--job", "tyni-1", "--json").stdout == "[]\n"
+
+
 def test_checkpoint_that_no_restart_takes_is_not_listed_as_complete(services):
     """The one of an abandoned history is there, but must not be chosen."""
     one = {
