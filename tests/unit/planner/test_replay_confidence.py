@@ -1,8 +1,9 @@
-from tests.unit.planner.histories import failure, history
+from tests.unit.planner.histories import failure, history, lost
 
 from everstep.planner.replay import replay
 from everstep.planner.replay_confidence import FAILURES_MIN, RESAMPLES, saving
 from everstep.planner.replay_policy import Policy
+from everstep.planner.replay_summary import REACHING, Compared, replay_tables
 
 EVEN = [failure(at_ms) for at_ms in range(15_000, 96_000, 16_000)]  # six, one like the other
 
@@ -59,3 +60,14 @@ def test_progress_is_told_for_every_resample():
     told = []
     saved(*EVEN, restart_ms=3_000, progress=lambda done, total: told.append((done, total)))
     assert (told[0], told[-1]) == ((1, RESAMPLES), (RESAMPLES, RESAMPLES))
+
+
+def test_missing_replicas_reach_over_several_failures_as_waits_do():
+    """Without a spare an elastic job does not wait at all, and its interval is too narrow too."""
+    record = history(failure(10_500, lost("a")), *EVEN[1:], replicas=2)
+    for policy, told in ((Policy(spares=0, no_spare="elastic"), True), (Policy(), False)):
+        before, after = replay(record), replay(record, policy)
+        saves = saving(before, after, failures=FAILURES_MIN)
+        compared = Compared(history=record, policy=policy, before=before, after=after, saving=saves)
+        assert before.causes["waiting_for_hosts"] == after.causes["waiting_for_hosts"] == 0
+        assert (REACHING in replay_tables(compared)[-1].note) is told
