@@ -52,8 +52,10 @@ def _entry_problem(spec: JobSpec, cwd: Path) -> str:
 
 def _data_problem(data: DataSpec, cwd: Path, *, always: bool) -> str:
     """Return what is wrong with the data; ``always``: not only if they look like token shards."""
-    if "://" in data.path:
+    if "://" in data.path or not (data.path or always):
         return ""  # for a data set of the user's own
+    if not data.path:
+        return "data.path: expected token shards, got nothing"
     path = cwd / data.path
     if not path.exists():
         return (
@@ -62,6 +64,8 @@ def _data_problem(data: DataSpec, cwd: Path, *, always: bool) -> str:
         )
     if not (always or path.suffix == ".bin" or (path / INDEX_NAME).exists()):
         return ""  # the user's code reads it, in whatever form it is
+    if not data.sequence_tokens:
+        return "data.sequence_tokens: token shards need at least 1, got nothing"
     from everstep.data.shards import open_shards  # numpy: only where it is needed
 
     try:

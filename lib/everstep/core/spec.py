@@ -59,10 +59,13 @@ class LayoutSpec(_Model):
 
 
 class DataSpec(_Model):
-    """Token shards and the shape of a global batch."""
+    """Token shards and the shape of a global batch.
 
-    path: str
-    sequence_tokens: Count
+    ``path`` and ``sequence_tokens`` are not needed where ``run.batches`` gets a data set.
+    """
+
+    path: str = ""
+    sequence_tokens: Position = 0
     global_batch: Count  # samples a step, over all data-parallel groups
     micro_batch: Count = 1  # samples a micro-batch
     # Positions of global batches that are left out: [first, end) each.

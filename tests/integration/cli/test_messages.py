@@ -249,6 +249,14 @@ def test_checkpoint_that_no_restart_takes_is_not_listed_as_complete(services):
             "`everstep data prepare`, or name a single .bin file"),
         ),
         (
+            SPEC.replace("path: corpus, ", ""), [],
+            "data.path: expected token shards, got nothing",
+        ),
+        (
+            SPEC.replace("path: corpus, sequence_tokens: 8", "path: t.bin"), ["t.bin"],
+            "data.sequence_tokens: token shards need at least 1, got nothing",
+        ),
+        (
             SPEC.replace("path: corpus", "path: t.bin"), ["t.bin"],
             ("data.path: the corpus has 5 tokens, but one sample needs 9 (sequence_tokens 8 and "
             "the next token) (at {here}/t.bin)"),
@@ -274,8 +282,9 @@ def test_path_that_is_wrong_on_this_machine_is_told_before_the_launch(
         SPEC.replace("path: corpus", "path: s3://bucket/corpus").replace(ENTRY, "my.own:main"),
         SPEC.replace("path: corpus", "path: pictures").replace(ENTRY, "my.own:main"),
         SPEC.replace("path: corpus", "path: whole"),
+        SPEC.replace("path: corpus, sequence_tokens: 8, ", "").replace(ENTRY, "my.own:main"),
     ],
-    ids=["an address", "a form of the user's own", "token shards"],
+    ids=["an address", "a form of the user's own", "token shards", "in the user's code"],
 )
 def test_path_that_may_be_right_is_let_through(local, tmp_path, spec):
     """A data set of the user's own need not be token shards."""

@@ -28,9 +28,10 @@ class Named(Squares):
         return {"x": index}
 
 
-def source(path="", *, group=0, groups=1, dataset=None) -> BatchSource:
+def source(path="", tokens=4, *, group=0, groups=1, dataset=None) -> BatchSource:
     """Return a source of global batches of 8 samples in micro-batches of 2."""
-    spec = DataSpec(path=str(path), sequence_tokens=4, global_batch=8, micro_batch=2)
+    shards = {"path": str(path), "sequence_tokens": tokens} if path else {}
+    spec = DataSpec(**shards, global_batch=8, micro_batch=2)
     return BatchSource(spec, seed=1, group=group, groups=groups, device=CPU, dataset=dataset)
 
 
@@ -71,6 +72,9 @@ def test_unusable_data_is_refused(tmp_path):
     """No data section, no corpus, or one that is shorter than a sample."""
     with pytest.raises(InvalidInput, match="data section"):
         require_data(None)
+    for unnamed in (source, lambda: source(tmp_path / "x.bin", tokens=0)):
+        with pytest.raises(InvalidInput, match="token shards need"):
+            unnamed()
     with pytest.raises(NotFoundError, match="no corpus"):
         source(tmp_path / "absent")
     np.arange(4, dtype=np.uint16).tofile(tmp_path / "short.bin")

@@ -18,7 +18,7 @@ from everstep.models.llama import LlamaConfig
 from everstep.models.optimizer import LocalAdamW
 from everstep.models.parallel import Trainer, build_stage, check_fits
 from everstep.models.schedule import rate_share
-from everstep.train.batches import require_data
+from everstep.train.batches import require_shards
 from everstep.train.run import Run
 
 
@@ -34,8 +34,8 @@ class Hyperparameters:
 
 def main(run: Run) -> None:
     """Train for ``run.spec.steps`` steps."""
-    config, hyper = read_args(run.args, require_data(run.spec.data).sequence_tokens)
-    data = require_data(run.spec.data)
+    data = require_shards(run.spec.data)
+    config, hyper = read_args(run.args, data.sequence_tokens)
     micro_batches = data.global_batch // data.micro_batch // run.spec.layout.dp
     check_fits(config, run.mesh, micro_batches)
     stage = build_stage(config, run.mesh, seed=run.spec.seed, device=run.device)

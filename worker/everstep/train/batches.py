@@ -82,7 +82,7 @@ class BatchSource:
         self._dataset = dataset
         self._shards: TokenShards | None = None
         if dataset is None:
-            self._shards = open_shards(Path(spec.path))
+            self._shards = open_shards(Path(require_shards(spec).path))
             samples = self._shards.samples(spec.sequence_tokens)
         else:
             samples = len(dataset)
@@ -132,9 +132,25 @@ def require_data(spec: DataSpec | None) -> DataSpec:
     """
     if spec is None:
         raise InvalidInput(
-            "run.batches() needs the job spec's data section (path, sequence_tokens, global_batch)"
+            "run.batches() needs the job spec's data section: global_batch, and unless it is given "
+            "a data set, path and sequence_tokens of token shards"
         )
     return spec
+
+
+def require_shards(spec: DataSpec | None) -> DataSpec:
+    """Return the spec's data section, which names token shards.
+
+    Raises:
+        InvalidInput: it does not.
+    """
+    data = require_data(spec)
+    if not data.path or not data.sequence_tokens:
+        raise InvalidInput(
+            "token shards need data.path and data.sequence_tokens in the job spec; another data "
+            "set is given to run.batches()"
+        )
+    return data
 
 
 def _moved(value: Any, device: torch.device) -> Any:
