@@ -12,8 +12,8 @@ from typing import Protocol
 
 from everstep.checkpoint_registry import commands as registry
 from everstep.checkpoint_registry.events import RestoreLaidOut, Shard
+from everstep.controller.fencing import UNREACHABLE_AFTER_S
 from everstep.controller.outside import (
-    UNREACHABLE_AFTER_S,
     Fenced,
     Heard,
     Looked,

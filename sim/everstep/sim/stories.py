@@ -15,6 +15,7 @@ from everstep.sim import (
     interval_stories,
     number_stories,
     partition_stories,
+    pause_stories,
     recompute_stories,
     reopening_stories,
     store_stories,
@@ -36,5 +37,6 @@ STORIES: Final[tuple[Story, ...]] = (
     *care_stories.STORIES,
     *checkpoint_stories.STORIES,
     *copies_stories.STORIES,
+    *pause_stories.STORIES,
     *store_stories.STORIES,
 )

@@ -249,7 +249,7 @@ class Training:
             run.snapshot(self.step, self.state)
             run.keep_durable(self.step, self.state)
             if not compared:
-                run.stepped(self.step, run.host.now_ms())
+                run.stepped(self.step, run.made_ms)  # told before; when it was made stays
 
 
 def snapshot_of(rank: int, generation: int, step: int, state: str) -> Copy:

@@ -15,6 +15,12 @@ from typing import Final, Protocol
 from google.protobuf.message import Message as ProtoMessage
 
 from everstep.controller import policy
+from everstep.controller.fencing import (
+    ANSWER_S_MAX,
+    RETRY_PAUSE_S,
+    UNREACHABLE_AFTER_S,
+    stop_hosts,
+)
 from everstep.controller.starting import start_commands
 from everstep.controller.state import Job
 from everstep.core.decision import Rejected
@@ -33,7 +39,6 @@ from everstep.wire.v1.agents_pb2 import (
     StartRanks,
     StepMetrics,
     StopRanks,
-    StopRanksReply,
 )
 from everstep.wire.v1.checkpoints_pb2 import (
     CheckpointCompleted,
@@ -61,12 +66,6 @@ log = logging.getLogger(__name__)
 
 Heard = StepMetrics | CheckpointCompleted  # what the ranks' steps are measured by
 
-# An agent that was killed alone is back within about 2 s (its supervisor restarts it, the ranks it
-# left are re-adopted); a host that has not answered for 3 s is taken for lost. DESIGN asks for 5 s.
-UNREACHABLE_AFTER_S: Final = 3.0
-RETRY_PAUSE_S: Final = 0.1
-ANSWER_S_MAX: Final = 2.0  # killing and reaping ranks takes milliseconds; a loaded host may be slow
-GRACEFUL_S_MAX: Final = 70.0  # agents give ranks 60 s to agree on a last step
 START_S_MAX: Final = 5.0
 BRING_S_MAX: Final = 60.0  # some GB, from a host that others ask as well; asked again, it goes on
 SERVICE_S_MAX: Final = 5.0
@@ -182,45 +181,23 @@ class BusOutside:
     async def fence(
         self, job_id: str, generation: int, hosts: Sequence[str], *, graceful: bool, forget: bool
     ) -> Mapping[str, Fenced]:
-        """Ask each host until it answers or ``UNREACHABLE_AFTER_S`` have passed."""
+        """Ask each host until it answers or is given up."""
         command = StopRanks(job_id=job_id, generation=generation, graceful=graceful, forget=forget)
-        got = await asyncio.gather(*(self._fence(host, command) for host in hosts))
-        return {host: answer for host, answer in zip(hosts, got, strict=True) if answer}
-
-    async def _fence(self, host_id: str, command: StopRanks) -> Fenced | None:
-        subject = host_subject(host_id, "cmd.stop")
-        limit_s = GRACEFUL_S_MAX if command.graceful else ANSWER_S_MAX
-        give_up_ms = self._clock.monotonic_ms() + UNREACHABLE_AFTER_S * 1000
-        while True:
-            try:
-                reply = await request(
-                    self._bus, subject, command, StopRanksReply, timeout_s=limit_s
-                )
-            except Unavailable as error:
-                if self._clock.monotonic_ms() >= give_up_ms:
-                    return None
-                if isinstance(error, NoResponders):
-                    await asyncio.sleep(RETRY_PAUSE_S)
-                continue
-            if reply.outcome.why == "stale_generation":
-                # Another controller is ahead: nothing is known against the host.
-                raise Unavailable(f"fence of {host_id} came late: {reply.outcome.detail}")
-            if not reply.outcome.accepted:  # ranks that cannot be ended: the host is not usable
-                if self._clock.monotonic_ms() >= give_up_ms:
-                    return None
-                await asyncio.sleep(RETRY_PAUSE_S)
-                continue
-            return Fenced(
-                host_id=host_id,
+        replies = await stop_hosts(self._bus, self._clock, hosts, command)
+        return {
+            host: Fenced(
+                host_id=host,
                 address=reply.address,
                 rendezvous_port=reply.rendezvous_port,
                 holdings=HostHoldings(
-                    host_id=host_id,
+                    host_id=host,
                     address=reply.address,
                     peer_port=reply.peer_port,
                     held=reply.held,
                 ),
             )
+            for host, reply in replies.items()
+        }
 
     async def place(self, job: Job, lost_hosts: Sequence[str]) -> Placed | Rejected:
         """Ask the inventory; idempotent per generation there."""

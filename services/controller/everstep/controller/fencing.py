@@ -1,0 +1,86 @@
+"""Ends older ranks on hosts: gently while all hosts answer, at once when one is silent.
+
+Ranks that may take a last step together need time for it. An answer that is lost must not cost that
+time, so hosts are asked again meanwhile; and without one host's ranks there is no such step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from everstep.core.errors import NoResponders, Unavailable
+from everstep.core.ports import Bus
+from everstep.core.system import Clock
+from everstep.service.commands import host_subject, request
+from everstep.wire.v1.agents_pb2 import ProbeHost, ProbeHostReply, StopRanks, StopRanksReply
+
+# An agent that was killed alone is back within about 2 s (its supervisor restarts it, the ranks it
+# left are re-adopted); a host that has not answered for 3 s is taken for lost. DESIGN asks for 5 s.
+UNREACHABLE_AFTER_S: Final = 3.0
+RETRY_PAUSE_S: Final = 0.1
+ANSWER_S_MAX: Final = 2.0  # killing and reaping ranks takes milliseconds; a loaded host may be slow
+GRACEFUL_S_MAX: Final = 70.0  # agents give ranks 60 s to agree on a last step, and kill them then
+
+
+async def stop_hosts(
+    bus: Bus, clock: Clock, hosts: Sequence[str], command: StopRanks
+) -> dict[str, StopRanksReply]:
+    """Ask each host until it has done it or has been silent for ``UNREACHABLE_AFTER_S``.
+
+    Args:
+        bus: the way to the hosts.
+        clock: the asker's.
+        hosts: all that have ranks of the job; ``command`` is graceful until one of them is silent.
+        command: what they are told.
+
+    Returns:
+        The answers of those that have.
+
+    Raises:
+        Unavailable: another controller is ahead.
+    """
+    shared = StopRanks()
+    shared.CopyFrom(command)
+    got = await asyncio.gather(*(_stop(bus, clock, host, shared) for host in hosts))
+    return {host: reply for host, reply in zip(hosts, got, strict=True) if reply is not None}
+
+
+async def _stop(bus: Bus, clock: Clock, host_id: str, command: StopRanks) -> StopRanksReply | None:
+    subject = host_subject(host_id, "cmd.stop")
+    begun_ms = heard_ms = clock.monotonic_ms()
+    while True:
+        try:
+            reply = await request(bus, subject, command, StopRanksReply, timeout_s=ANSWER_S_MAX)
+        except Unavailable as error:
+            if command.graceful and await _is_there(bus, host_id):
+                heard_ms = clock.monotonic_ms()
+            now_ms = clock.monotonic_ms()
+            silent = now_ms >= heard_ms + UNREACHABLE_AFTER_S * 1_000
+            if silent or now_ms >= begun_ms + GRACEFUL_S_MAX * 1_000:
+                command.graceful = False
+            if silent:
+                return None
+            if isinstance(error, NoResponders):
+                await asyncio.sleep(RETRY_PAUSE_S)
+            continue
+        if reply.outcome.why == "stale_generation":
+            # Another controller is ahead: nothing is known against the host.
+            raise Unavailable(f"fence of {host_id} came late: {reply.outcome.detail}")
+        if reply.outcome.accepted:
+            return reply
+        # Ranks that cannot be ended: the host is not usable.
+        if clock.monotonic_ms() >= begun_ms + UNREACHABLE_AFTER_S * 1_000:
+            return None
+        await asyncio.sleep(RETRY_PAUSE_S)
+
+
+async def _is_there(bus: Bus, host_id: str) -> bool:
+    """Whether a host answers at all, that may be busy with its ranks' last step."""
+    subject = host_subject(host_id, "cmd.probe")
+    try:
+        await request(bus, subject, ProbeHost(), ProbeHostReply, timeout_s=ANSWER_S_MAX)
+    except Unavailable:
+        return False
+    return True

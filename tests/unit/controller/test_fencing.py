@@ -1,0 +1,78 @@
+"""Hosts are told to end ranks: how long they are asked, and what for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from everstep.bus.memory import MemoryBus
+from everstep.controller.fencing import GRACEFUL_S_MAX, UNREACHABLE_AFTER_S, stop_hosts
+from everstep.core.ports import Message
+from everstep.service.commands import host_subject
+from everstep.sim import loop
+from everstep.sim.loop import VirtualClock
+from everstep.wire.v1.agents_pb2 import ProbeHostReply, StopRanks, StopRanksReply
+from everstep.wire.v1.common_pb2 import Outcome
+
+Lets = Callable[[StopRanks, int], bool]  # whether the n-th stop of a host is answered
+GRACEFUL = StopRanks(job_id="job", generation=2, graceful=True)
+
+
+def stopped(there: dict[str, Lets], *gone: str) -> tuple[dict[str, list[bool]], set[str], float]:
+    """Stop hosts that answer probes, and others that answer nothing.
+
+    Returns:
+        Whether each stop that a host was asked for was graceful, who has done it, and how long all
+        that took [s].
+    """
+    asked: dict[str, list[bool]] = {host: [] for host in there}
+
+    async def serve(bus: MemoryBus, host: str, answers: Lets) -> None:
+        async def stop(message: Message) -> bytes:
+            command = StopRanks.FromString(message.data)
+            asked[host].append(command.graceful)
+            if not answers(command, len(asked[host])):
+                await asyncio.Event().wait()
+            return StopRanksReply(outcome=Outcome(accepted=True)).SerializeToString()
+
+        async def probe(_: Message) -> bytes:
+            await asyncio.sleep(0)
+            return ProbeHostReply(outcome=Outcome(accepted=True)).SerializeToString()
+
+        await bus.serve(host_subject(host, "cmd.stop"), stop)
+        await bus.serve(host_subject(host, "cmd.probe"), probe)
+
+    async def scene() -> tuple[set[str], float]:
+        running = asyncio.get_running_loop()
+        bus, clock, begun_s = MemoryBus(), VirtualClock(running), running.time()
+        for host, answers in there.items():
+            await serve(bus, host, answers)
+        got = await stop_hosts(bus, clock, (*there, *gone), GRACEFUL)
+        return set(got), running.time() - begun_s
+
+    done, took_s = loop.run(scene())
+    return asked, done, took_s
+
+
+def test_host_whose_answer_is_lost_is_asked_again():
+    """And gracefully, as long as all are there."""
+    asked, done, took_s = stopped({"h1": lambda _, number: number == 2})
+    assert (asked, done) == ({"h1": [True, True]}, {"h1"})
+    assert took_s < 2 * UNREACHABLE_AFTER_S
+
+
+def test_host_that_is_silent_ends_the_grace_of_the_others():
+    """Their ranks wait for its ranks, and there will be no last common step."""
+    asked, done, took_s = stopped({"h1": lambda command, _: not command.graceful}, "h2")
+    assert done == {"h1"}
+    assert asked["h1"][0]
+    assert not asked["h1"][-1]
+    assert took_s < 3 * UNREACHABLE_AFTER_S
+
+
+def test_grace_has_an_end():
+    """Ranks that neither stop nor are killed by their agent are killed then."""
+    asked, done, took_s = stopped({"h1": lambda command, _: not command.graceful})
+    assert done == {"h1"}
+    assert asked["h1"].count(False) == 1
+    assert GRACEFUL_S_MAX <= took_s < GRACEFUL_S_MAX + UNREACHABLE_AFTER_S
