@@ -7,11 +7,12 @@ from typing import Final
 
 from everstep.core.errors import EverstepError
 from everstep.core.probes import Depth
-from everstep.core.time import SECOND_MS
+from everstep.core.time import HOUR_MS, SECOND_MS
 from everstep.host_inventory.care import Care
 from everstep.host_inventory.events import HostCordoned, HostProbed
 from everstep.host_inventory.state import HostState
 from everstep.service.commands import send_command
+from everstep.sim.services import CARE
 from everstep.sim.stage import Stage, spec_of
 from everstep.sim.telling import JOB, Story, launch
 from everstep.wire.v1 import hosts_pb2
@@ -103,6 +104,46 @@ async def lost_while_it_is_probed(stage: Stage) -> None:
     await stage.until(lambda: state_of(stage, lost) is HostState.CORDONED, "found", limit_s=30)
     world.power_on(lost)
     await stage.until(lambda: state_of(stage, lost) is HostState.SPARE, "a spare again", limit_s=30)
+    await stage.finish(1)
+
+
+async def answer_is_lost(stage: Stage) -> None:
+    """What a host found when it was probed is lost on its way: it is asked again, and soon."""
+    world = stage.world
+    await stage.up()
+    host_id = min(world.hosts)
+    world.power_off(host_id)
+    await stage.until(lambda: state_of(stage, host_id) is HostState.CORDONED, "out", limit_s=30)
+    world.power_on(host_id)
+    agent = world.hosts[host_id].agent
+    assert agent is not None
+    agent.endpoint.loses_answers = True
+    await stage.clear(host_id)
+    await stage.until(lambda: state_of(stage, host_id) is HostState.PROBING, "asked", limit_s=5)
+    await asyncio.sleep(CARE.burn_in_s + 1.0)
+    agent.endpoint.loses_answers = False
+    await stage.until(lambda: state_of(stage, host_id) is HostState.SPARE, "a spare", limit_s=10)
+    events = await stage.events("host_inventory")
+    burnt = [e.report for e in events if isinstance(e, HostProbed) and e.host_id == host_id]
+    assert [one.depth for one in burnt] == [Depth.QUICK, Depth.BURN_IN], burnt
+    world.launched.append(JOB)
+    await world.launch(JOB, spec_of())
+    await stage.finish(1)
+
+
+async def clock_is_set_back(stage: Stage) -> None:
+    """Found by seed 30002: a host that comes up an hour earlier by its clock than it did before."""
+    world = stage.world
+    await stage.up()
+    host_id = min(world.hosts)
+    world.power_off(host_id)
+    await stage.until(lambda: state_of(stage, host_id) is HostState.CORDONED, "out", limit_s=30)
+    world.hosts[host_id].skew_ms = -HOUR_MS
+    world.power_on(host_id)
+    await stage.clear(host_id)
+    await stage.until(lambda: state_of(stage, host_id) is HostState.SPARE, "a spare", limit_s=30)
+    world.launched.append(JOB)
+    await world.launch(JOB, spec_of())
     await stage.finish(1)
 
 
@@ -205,6 +246,8 @@ STORIES: Final[tuple[Story, ...]] = (
     host_flaps,
     lost_host_comes_back,
     lost_while_it_is_probed,
+    answer_is_lost,
+    clock_is_set_back,
     cut_off_host_comes_back,
     no_host_passes,
     spare_goes_bad,

@@ -106,6 +106,7 @@ class Endpoint:
         self._sent_until_s = 0.0
         self._mended_s = 0.0
         self.loses_stored = False  # what it sends to be stored, and nothing else
+        self.loses_answers = False  # to what it is asked
         self.killed = False
 
     @property
@@ -201,6 +202,8 @@ class Endpoint:
             await self._reached()
             result = await reply(message)
             await self._reached()
+            if self.loses_answers:
+                await asyncio.Event().wait()  # whoever asked gives up
             return result
 
         return self._keep(await self._network.server.serve(subject, answer, queue=queue))

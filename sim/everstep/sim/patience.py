@@ -32,8 +32,9 @@ LOOK_S: Final = 1.0
 PATIENCE_S: Final = 15.0
 # Where messages get lost or come late: five times in a row, each tried again after 5 s.
 BAD_PATIENCE_S: Final = 40.0
-# An examination whose answer is lost is asked for again after two minutes; four times in a row.
-PROBING_S: Final = 600.0
+# A host that was busy is asked again after half a minute; then three lost answers, 5 s each, and a
+# burn-in, four times over.
+PROBING_S: Final = 90.0
 
 
 class Patience:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from everstep.core.ports import Message
-from everstep.core.probes import PAIR, Verdict
+from everstep.core.probes import PAIR, Depth, Verdict
 from everstep.service.commands import host_subject
 from everstep.wire.v1 import probes_pb2 as wire
 from everstep.wire.v1.common_pb2 import Outcome
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 QUICK_S: Final = 0.5
 LOOK_S: Final = 0.1
+DEEPER: Final = (Depth.QUICK, Depth.BURN_IN)  # what runs, and what is asked and cannot wait for it
 
 
 class Probing:
@@ -24,6 +25,8 @@ class Probing:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._host = agent.host
+        self._running: tuple[str, asyncio.Task[wire.ExamineHostReply]] | None = None
+        self._newest: wire.ExamineHostReply | None = None
 
     async def serve(self) -> None:
         """Begin to answer."""
@@ -35,6 +38,17 @@ class Probing:
         await self._agent.endpoint.serve(host_subject(self._host.host_id, "cmd.examine"), reply)
 
     async def _examine(self, command: wire.ExamineHost) -> wire.ExamineHostReply:
+        """Answer from the newest examination, from the one that runs, or from another one."""
+        newest, running = self._newest, self._running
+        if newest is not None and newest.report.examination_id == command.examination_id:
+            return newest
+        deeper = running is not None and (running[0], command.depth) == DEEPER
+        if running is None or running[1].done() or deeper:
+            task = self._agent.process.run(self._run(command))
+            running = self._running = (command.depth, task)
+        return await asyncio.shield(running[1])
+
+    async def _run(self, command: wire.ExamineHost) -> wire.ExamineHostReply:
         """Take the time that probes take, and give way when ranks come."""
         host, loop = self._host, asyncio.get_running_loop()
         at_ms, begun_s = host.now_ms(), loop.time()
@@ -42,7 +56,7 @@ class Probing:
             if any(run.alive for run in host.runs.values()):
                 return self._reply(Outcome(why="busy", detail=f"ranks run on {host.host_id}"))
             await asyncio.sleep(min(LOOK_S, left_s))
-        return wire.ExamineHostReply(
+        self._newest = wire.ExamineHostReply(
             outcome=Outcome(accepted=True),
             host_id=host.host_id,
             agent_epoch=self._agent.epoch,
@@ -54,6 +68,7 @@ class Probing:
                 probes=self._results(command),
             ),
         )
+        return self._newest
 
     def _ends_s(self, command: wire.ExamineHost, begun_s: float) -> float:
         return begun_s + (command.burn_in_s or QUICK_S) + self._host.probe_delay_s

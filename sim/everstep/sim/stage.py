@@ -27,8 +27,7 @@ from everstep.wire.v1.common_pb2 import CommandReply
 SETTLE_S: Final = 7.0  # the monitor judges nobody in its first seconds
 HEAL_S: Final = 900.0  # by then a repaired world must have finished its jobs
 LOOK_S: Final = 0.05
-# A host that failed in the last seconds is held out for five minutes at its sixth relapse, and an
-# examination whose answer is lost is asked for again after two.
+# A host that failed in the last seconds is held out for five minutes at its sixth relapse.
 SPARES_S: Final = 600.0
 CLEAR_S: Final = 5.0
 LAST_EVENTS_S: Final = 10.0

@@ -69,12 +69,13 @@ async def test_unit_that_is_wrong_is_named(tmp_path, plane):
     assert "1 of 65536 elements wrong in repeat 1; at 3,5 expected" in found[0].detail
 
 
-async def test_who_asks_while_probes_run_is_told_the_same(tmp_path, plane):
-    """Two inventories, or one that was started anew: one examination, two answers."""
+async def test_who_asks_while_probes_run_or_again_is_told_the_same(tmp_path, plane):
+    """Two inventories, or one that was started anew, or an answer that was lost."""
     async with hosts_on(tmp_path, "h1") as [host], host.up(plane, fork_arguments=SOUND):
         burn_in = examine(plane, "h1", Depth.BURN_IN, burn_in_s=1)
         first, second = await asyncio.gather(burn_in, examine(plane, "h1"))
-    assert first == second
+        again = await examine(plane, "h1")
+    assert first == second == again
     assert first.report.depth == Depth.BURN_IN
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.unit.host_inventory.fleet import FLEET_SPEC, after, fleet_of, join, joined, place, placed
 
+from everstep.core.decision import Accepted
 from everstep.core.probes import PAIR, Depth, ProbeReport, ProbeResult, Verdict
 from everstep.core.time import HOUR_MS, MINUTE_MS
-from everstep.host_inventory.care import CARE, Fault, fault_of, hold_ms
+from everstep.host_inventory.care import CARE, MAINTENANCE_MS_MAX, Fault, fault_of, hold_ms
 from everstep.host_inventory.commands import (
     CordonHost,
     LeaveHost,
@@ -321,9 +322,12 @@ def test_drained_host_is_cordoned_for_the_maintenance_and_not_for_the_drain():
     assert out.when(ReturnHost(host_id="h1", at_ms=90_000)).decision.events[0].depth is Depth.QUICK
 
 
-def test_maintenance_that_would_be_over_is_refused():
+def test_maintenance_that_would_be_over_or_never_end_is_refused():
     """The numbers are in the refusal; of an unknown host, the way to the names that there are."""
     WARM.when(replace(MAINTAIN, until_ms=999)).then_rejected("bad_until")
+    last_ms = MAINTAIN.at_ms + MAINTENANCE_MS_MAX
+    assert isinstance(WARM.when(replace(MAINTAIN, until_ms=last_ms)).decision, Accepted)
+    WARM.when(replace(MAINTAIN, until_ms=last_ms + 1)).then_rejected("bad_until")
     unknown = FLEET_SPEC.when(MAINTAIN)
     unknown.then_rejected("unknown_host")
     assert unknown.decision.detail == "no host 'h1' has ever joined; `everstep hosts` lists them"

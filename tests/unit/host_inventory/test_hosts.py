@@ -12,7 +12,7 @@ from everstep.host_inventory.commands import (
     LeaveHost,
     UncordonHost,
 )
-from everstep.host_inventory.decider import HEARD_RECENTLY_MS
+from everstep.host_inventory.decider import HEARD_RECENTLY_MS, LATE_MS_MAX
 from everstep.host_inventory.events import (
     HostCordoned,
     HostErrorsCounted,
@@ -92,6 +92,17 @@ def test_join_older_than_the_newest_is_refused():
     """A delayed message of the previous agent must not bring its facts back."""
     given = after(ONE, join("h1", epoch="e2", at_ms=30))
     given.when(join("h1", epoch="e1", at_ms=29)).then_rejected("stale_join")
+
+
+def test_join_by_a_clock_that_was_set_back_is_a_new_one():
+    """Wherever it comes from: such a host would be out for as long as its clock was wrong."""
+    begun_ms = 1_000_000
+    joined_ms = begun_ms + LATE_MS_MAX
+    given = after(SERVING, join("h1", epoch="e2", at_ms=joined_ms))
+    given.when(join("h1", epoch="e3", at_ms=begun_ms)).then_rejected("stale_join")
+    for address in ("h1.net", "10.0.0.9"):
+        back = join("h1", address=address, epoch="e3", at_ms=begun_ms - 1)
+        given.when(back).then(joined(back))
 
 
 def test_joins_that_arrive_together_are_decided_one_after_the_other():

@@ -1,7 +1,8 @@
 """Runs this host's probes when the inventory asks, and gives way to ranks at once.
 
-One examination at a time: who asks while one runs gets its answer, if it is as thorough. Nothing is
-probed where ranks run.
+One examination at a time: who asks while one runs gets its answer, if it is as thorough; who asks
+again for one that is over, because the answer was lost, gets it once more. Nothing is probed where
+ranks run.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Examinations:
         self._forks = forks
         self._ranks_run = ranks_run
         self._running: tuple[Depth, asyncio.Task[ProbeReport | Refusal]] | None = None
+        self._newest: ProbeReport | None = None
 
     async def examine(self, command: wire.ExamineHost) -> wire.ExamineHostReply:
         """Run the probes and tell what they said; refused where ranks run, or come meanwhile."""
@@ -52,6 +54,8 @@ class Examinations:
             return self._reply(("invalid_command", f"no such depth of probes: {command.depth!r}"))
         if not is_valid_id(command.examination_id):
             return self._reply(("invalid_command", f"{command.examination_id!r} is no id"))
+        if self._newest is not None and self._newest.examination_id == command.examination_id:
+            return self._reply(self._newest)
         if self._ranks_run():
             return self._reply(("busy", f"ranks run on {self._facts.host_id}"))
         if self._running is None or (depth is Depth.BURN_IN and self._running[0] is Depth.QUICK):
@@ -104,9 +108,10 @@ class Examinations:
         if why:
             return ("not_examined", why)
         try:
-            return msgspec.json.decode(path.read_bytes(), type=ProbeReport)
+            self._newest = msgspec.json.decode(path.read_bytes(), type=ProbeReport)
         except (OSError, msgspec.DecodeError) as error:
             return ("not_examined", f"no report: {error}")
+        return self._newest
 
     async def _probe(self, examination_id: str, request: object, limit_s: float) -> str:
         text = msgspec.json.encode(request).decode()

@@ -30,6 +30,8 @@ HOLD_MS_MAX: Final = 24 * HOUR_MS
 # As long as the longest hold: whoever works for as long as it could be held out is trusted again,
 # by one relapse. Chosen, not measured.
 SOUND_MS: Final = 24 * HOUR_MS
+# A year: what is away for longer comes back as another machine. Chosen; a slip of a digit is told.
+MAINTENANCE_MS_MAX: Final = 366 * 24 * HOUR_MS
 RELAPSES_COUNTED_MAX: Final = 32  # doubling more often would say nothing new
 CHECK_EVERY_MS: Final = 10 * MINUTE_MS  # of an idle spare: a day's 144 looks cost it 2 minutes
 BURN_IN_S: Final = 60  # chosen, not measured: some thousands of products, all of its memory's share

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, assert_never
 
-from everstep.core.errors import EverstepError
+from everstep.core.errors import EverstepError, NoResponders, Unavailable
 from everstep.core.ports import Bus
 from everstep.core.probes import Depth, ProbeReport, ProbeResult, Verdict, in_words
 from everstep.core.system import Clock, IdSource
@@ -32,6 +32,8 @@ PAUSE_S: Final = 0.05
 LOOK_S: Final = 1.0  # what only time brings about: a hold-out that is over, a spare's turn
 # An agent waits a minute for its fork server to be warm and another one for its probes.
 EXAMINE_S_MAX: Final = 130.0
+# A host tells all who ask the same, so it is asked again meanwhile: what a lost answer costs.
+ASK_S_MAX: Final = 5.0
 COMMAND_S_MAX: Final = 5.0
 
 SaveReport = Callable[[str, ProbeReport], Awaitable[None]]
@@ -139,13 +141,7 @@ class Caretaker:
                     host_id=partner.host_id, address=partner.address, port=partner.peer_port
                 )
             )
-        reply = await request(
-            self._bus,
-            host_subject(need.host_id, "cmd.examine"),
-            command,
-            ExamineHostReply,
-            timeout_s=burn_in_s + EXAMINE_S_MAX,
-        )
+        reply = await self._ask(need.host_id, command)
         if not reply.outcome.accepted:
             why = f"{reply.outcome.why}: {reply.outcome.detail}"
             if reply.outcome.why != "busy":
@@ -163,6 +159,21 @@ class Caretaker:
         await self._save_report(need.host_id, report)
         wrong = in_words((*report.failed(pair=False), *report.failed(pair=True)))
         return f"probes failed: {wrong}" if wrong else ""
+
+    async def _ask(self, host_id: str, command: ExamineHost) -> ExamineHostReply:
+        """Ask until an answer comes. Raises Unavailable."""
+        subject = host_subject(host_id, "cmd.examine")
+        give_up_ms = self._clock.monotonic_ms() + (command.burn_in_s + EXAMINE_S_MAX) * 1_000
+        while True:
+            try:
+                return await request(
+                    self._bus, subject, command, ExamineHostReply, timeout_s=ASK_S_MAX
+                )
+            except NoResponders:
+                raise
+            except Unavailable:
+                if self._clock.monotonic_ms() >= give_up_ms:
+                    raise
 
     def _no_report(self, command: ExamineHost, why: str) -> ProbeReport:
         """Say for people that there was none."""

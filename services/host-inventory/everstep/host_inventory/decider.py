@@ -45,6 +45,9 @@ from everstep.host_inventory.state import Fleet, Host, Job, evolve
 # Heartbeats come every second: five in a row are not lost by accident, so an agent that was heard
 # within this time lives, and a second machine that claims its id is a mistake in the settings.
 HEARD_RECENTLY_MS: Final = 5_000
+# Agents give an unanswered join up after 2 s and date it by their host's clock: one that is older
+# than this is not late, its clock was set back since.
+LATE_MS_MAX: Final = 10_000
 
 
 def decide(command: Command, fleet: Fleet, care: Care = CARE) -> Decision:
@@ -104,7 +107,7 @@ def _join(command: JoinHost, fleet: Fleet) -> Decision:
         return Accepted((joined,))
     if host.present and _same_facts(host, command):
         return Accepted()
-    if command.at_ms < host.joined_ms:
+    if 0 < host.joined_ms - command.at_ms <= LATE_MS_MAX:
         return Rejected(
             "stale_join",
             f"host {command.host_id} has joined later, at {host.joined_ms} ms, than this join of "
@@ -126,7 +129,8 @@ def _join_all(command: JoinHosts, fleet: Fleet) -> Decision:
 def _twin(command: JoinHost, host: Host) -> Rejected | None:
     """Refuse a second machine under the id of one that works and lives."""
     other = command.address != host.address and command.agent_epoch != host.agent_epoch
-    silent_ms = command.at_ms - max(command.heard_ms, host.joined_ms)
+    joined_ms = host.joined_ms if host.joined_ms <= command.at_ms else 0  # by another clock
+    silent_ms = command.at_ms - max(command.heard_ms, joined_ms)
     if not (other and host.job_id and silent_ms <= HEARD_RECENTLY_MS):
         return None
     return Rejected(

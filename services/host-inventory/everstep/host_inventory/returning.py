@@ -9,6 +9,7 @@ from typing import assert_never
 from everstep.core.decision import Accepted, Rejected
 from everstep.core.probes import PAIR, ProbeReport, Verdict
 from everstep.host_inventory.care import (
+    MAINTENANCE_MS_MAX,
     Care,
     Fault,
     cordoned,
@@ -109,11 +110,13 @@ def _returning(host: Host, why: str, at_ms: int) -> HostReturning:
 
 
 def _maintain(command: MaintainHost, host: Host, care: Care) -> Decision:
-    if command.until_ms and command.until_ms <= command.at_ms:
+    left_ms = command.until_ms - command.at_ms
+    if command.until_ms and not 0 < left_ms <= MAINTENANCE_MS_MAX:
         return Rejected(
             "bad_until",
-            f"a maintenance of {host.host_id} until {command.until_ms} ms would be over: it is "
-            f"{command.at_ms} ms",
+            f"a maintenance of {host.host_id} until {command.until_ms} ms would end {left_ms} ms "
+            f"from now ({command.at_ms} ms): take more than 0 and at most {MAINTENANCE_MS_MAX} ms, "
+            "or no end, and it ends when you say so",
         )
     planned = MaintenancePlanned(
         host_id=host.host_id,
