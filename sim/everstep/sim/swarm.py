@@ -31,17 +31,23 @@ from everstep.sim.partitions import KINDS as PARTITIONS
 from everstep.sim.partitions import draw_partitions
 from everstep.sim.seeds import Seeds
 from everstep.sim.services import CARE
+from everstep.sim.silences import KINDS as SILENCES
+from everstep.sim.silences import draw_silences
 from everstep.sim.stage import Stage
 from everstep.sim.troubles import KINDS as TROUBLES
 from everstep.sim.troubles import draw_troubles
 from everstep.sim.upkeep import KINDS as UPKEEP
 from everstep.sim.upkeep import draw_upkeep
+from everstep.sim.wishes import KINDS as WISHES
+from everstep.sim.wishes import draw_wishes
 from everstep.sim.world import Fleet, World
 
 TRAINING_S: Final = 120.0  # faults strike within this time of the launch
 LOSSES_S: Final = 60.0  # there must be time to grow back
 CHECK_EVERY_S: Final = 20  # of idle spares, where hosts also come back soon
-STRIKES: Final[dict[str, Strike]] = KINDS | LOSSES | DOUBTS | TROUBLES | PARTITIONS | FLIPS | UPKEEP
+STRIKES: Final[dict[str, Strike]] = (
+    KINDS | LOSSES | DOUBTS | TROUBLES | PARTITIONS | FLIPS | UPKEEP | SILENCES | WISHES
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +99,8 @@ def plan_of(seed: int) -> Plan:
         *draw_flips(seeds.of("flips"), until_s=TRAINING_S),
         *draw_upkeep(seeds.of("upkeep"), until_s=TRAINING_S),
         *losses,
+        *draw_silences(seeds.of("silences"), until_s=TRAINING_S),
+        *draw_wishes(seeds.of("wishes"), until_s=TRAINING_S),
     ]
     return Plan(
         seed=seed,
