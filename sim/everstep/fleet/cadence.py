@@ -14,11 +14,13 @@ from dataclasses import dataclass
 class Cadence:
     """How long steps and saves take.
 
+    ``degraded_ms`` of a step is what groups that are missing would have done in the same time.
     ``replicate_ms`` is from the end of a memory stall until the peer has the copy, ``upload_ms``
     from the end of an object stall until the checkpoint is complete.
     """
 
     step_ms: int
+    degraded_ms: int = 0
     memory_every: int = 0
     memory_stall_ms: int = 0
     replicate_ms: int = 0

@@ -2,8 +2,9 @@
 
 Training is synchronous: what one host has written, all have. So what a generation wrote is two
 short lists, own copies and replicas, and a host that lost its memory, or is new, has nothing that
-is older than the generation it came with. The rules are the agents': two slots a rank, the newest
-is never overwritten, and what is newer than a restored step is dropped.
+is older than the generation it came with. Whose they are follows from the seats that a generation
+had: ranks change places when a job shrinks or grows. The rules are the agents': two slots a rank,
+the newest is never overwritten, and what is newer than a restored step is dropped.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from everstep.fleet.cadence import Cadence
 
 SLOTS: Final = 2
 PORT: Final = 7_000  # of every host's snapshot server
-# What is kept of checkpoints is not decided by the services yet: the newest ones as the job's spec
-# says, and one an hour for two days, far enough for every roll-back that is modelled.
+# Which checkpoints are kept is not asked of the registry: the newest ones as the job's spec says, and
+# one an hour for two days, far enough for every roll-back that is modelled.
 HOURLY_KEPT: Final = 48
 
 
@@ -34,11 +35,12 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A complete checkpoint."""
+    """A complete checkpoint of as many ranks as its generation had."""
 
     generation: int
     step: int
     completed_ms: int
+    world_size: int
 
 
 class Copies:
@@ -51,10 +53,23 @@ class Copies:
         self.replicas: list[Written] = []
         self.stored: list[Stored] = []
         self._since: dict[str, int] = {}  # host -> first generation of which it holds anything
+        # (own, generation) -> by host, the seat whose copies lie there
+        self._seats: dict[tuple[bool, int], Mapping[str, HostPlacement]] = {}
+        self._world_size = 0  # of the generation that runs
 
     def wiped(self, host_id: str, generation: int) -> None:
         """The host has lost its memory, or is new to the job, while ``generation`` ran."""
         self._since[host_id] = max(generation, self._since.get(host_id, 0))
+
+    def placed(self, generation: int, placement: Placement) -> None:
+        """A generation runs on these seats; of older ones only what is still held matters."""
+        self._world_size = placement.layout.world_size
+        held = {written.generation for written in (*self.own, *self.replicas)}
+        self._seats = {key: seats for key, seats in self._seats.items() if key[1] in held}
+        self._seats[True, generation] = {seat.host_id: seat for seat in placement.hosts}
+        self._seats[False, generation] = {
+            seat.replica_host_id: seat for seat in placement.hosts if seat.replica_host_id
+        }
 
     def seated(self, host_ids: Iterable[str], generation: int) -> None:
         """These hosts join the job with ``generation``, with nothing in memory."""
@@ -78,38 +93,30 @@ class Copies:
         self.replicas[:] = [written for written in self.replicas if written.step <= step]
         self.stored[:] = [stored for stored in self.stored if stored.step <= step]
 
-    def held(
-        self,
-        host_ids: Iterable[str],
-        seats: Mapping[str, HostPlacement],
-        kept: Mapping[str, HostPlacement],
-    ) -> tuple[HostHoldings, ...]:
+    def held(self, host_ids: Iterable[str]) -> tuple[HostHoldings, ...]:
         """Return what hosts tell when they are fenced.
 
         The older replica is left out: a host that has lost the newer one has lost both, so only a
         copy that turns out to be bad could bring it into a plan, and none does here.
-
-        Args:
-            host_ids: that are asked.
-            seats: of the placement that ran last, by host.
-            kept: the seats of the hosts whose copies they keep, by host.
         """
-        own = tuple((True, written) for written in self.own)
-        replicas = tuple((False, written) for written in self.replicas[-1:])
         oldest = min((w.generation for w in (*self.own, *self.replicas)), default=0)
+        written = [
+            (self._seats[mine, one.generation], one, mine)
+            for mine, slots in ((True, self.own), (False, self.replicas[-1:]))
+            for one in slots
+        ]
         holdings = []
         for host_id in host_ids:
-            parts = [(seats[host_id], own)] if host_id in seats else []
-            parts += [(kept[host_id], replicas)] if host_id in kept else []
             since = self._since.get(host_id, 0)
-            held = [
-                HeldSnapshots(
-                    step=written.step, generation=written.generation, own=mine, ranks=seat.ranks
-                )
-                for seat, slots in parts
-                for mine, written in slots
-                if since <= oldest or written.generation >= since
-            ]
+            held = []
+            for seats, one, mine in written:
+                seat = seats.get(host_id)
+                if seat is not None and (since <= oldest or one.generation >= since):
+                    held.append(
+                        HeldSnapshots(
+                            step=one.step, generation=one.generation, own=mine, ranks=seat.ranks
+                        )
+                    )
             holdings.append(
                 HostHoldings(host_id=host_id, address=host_id, peer_port=PORT, held=tuple(held))
             )
@@ -122,7 +129,10 @@ class Copies:
         cadence = self.cadence
         done = cadence.durable(first, trained_ms, self._keep_last)
         return self.stored + [
-            Stored(generation=generation, step=step, completed_ms=at_ms) for step in done
+            Stored(
+                generation=generation, step=step, completed_ms=at_ms, world_size=self._world_size
+            )
+            for step in done
         ]
 
     def _complete(self, generation: int, first: int, trained_ms: int, at_ms: int) -> None:
@@ -134,15 +144,15 @@ class Copies:
         for step in cadence.durable(first, trained_ms, reach):
             done_ms = cadence.elapsed_ms(first, step) + cadence.upload_ms
             self.stored.append(
-                Stored(generation=generation, step=step, completed_ms=at_ms - trained_ms + done_ms)
+                Stored(
+                    generation=generation,
+                    step=step,
+                    completed_ms=at_ms - trained_ms + done_ms,
+                    world_size=self._world_size,
+                )
             )
         hourly: dict[int, Stored] = {}
         for stored in self.stored:
             hourly.setdefault(stored.completed_ms // HOUR_MS, stored)
         kept = {*list(hourly.values())[-HOURLY_KEPT:], *self.stored[-self._keep_last :]}
         self.stored[:] = sorted(kept, key=lambda stored: stored.step)
-
-
-def keepers(placement: Placement) -> Mapping[str, HostPlacement]:
-    """Return, for each host, the seat whose copies it keeps."""
-    return {seat.replica_host_id: seat for seat in placement.hosts if seat.replica_host_id}

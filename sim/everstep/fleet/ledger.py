@@ -22,7 +22,7 @@ STRETCHES_MAX: Final = 1_000
 
 
 class Slow(StrEnum):
-    """What the monitor's ledger does not name yet."""
+    """What the monitor's ledger does not name: it sees steps, not how fast a host should be."""
 
     STRAGGLER = "straggler"
 
@@ -95,8 +95,9 @@ class Ledger:
                 self._stretches.append(left)
 
     def _add(self, stretch: _Stretch, sign: int) -> None:
-        steps_ms = (stretch.last - stretch.first) * stretch.cadence.step_ms
-        stalls_ms = stretch.cadence.stalls_ms(stretch.first, stretch.last)
-        self.causes[Cause.USEFUL] += sign * steps_ms
+        cadence, steps = stretch.cadence, stretch.last - stretch.first
+        stalls_ms = cadence.stalls_ms(stretch.first, stretch.last)
+        self.causes[Cause.USEFUL] += sign * steps * (cadence.step_ms - cadence.degraded_ms)
+        self.causes[Cause.DEGRADED] += sign * steps * cadence.degraded_ms
         self.causes[Cause.CHECKPOINT_STALL] += sign * stalls_ms
         self.causes[Slow.STRAGGLER] += sign * stretch.slow_ms

@@ -1,8 +1,9 @@
 """What goes wrong in a world, and when: every source of trouble draws from its own generator.
 
 Failures of hosts and processes, power and switches, false alarms and an absent control plane are
-answered by the services' own decisions. Stragglers, loss spikes and silent corruption are not yet:
-here an operator answers them with the commands that a person has (cordon, restart from a step).
+answered by the services' own decisions. Stragglers, loss spikes and silent corruption show in the
+numbers of every step, which nobody makes here (``everstep.sim`` does): an operator answers them with
+the commands that a person has (cordon, restart from a step).
 """
 
 from __future__ import annotations

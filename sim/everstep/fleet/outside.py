@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Protocol
 
 from everstep.checkpoint_registry import commands as registry
@@ -23,7 +24,9 @@ from everstep.controller.outside import (
 from everstep.controller.policy import unsound_reason
 from everstep.controller.state import Job
 from everstep.core.decision import Rejected
+from everstep.core.elastic import full_layout, smaller_layouts
 from everstep.core.placement import Layout
+from everstep.core.spec import parse_spec_json
 from everstep.core.system import Clock
 from everstep.fleet.copies import PORT
 from everstep.fleet.scenario import RestartPart
@@ -75,14 +78,12 @@ class SimulatedOutside:
         services: Services,
         ground: Ground,
         clock: Clock,
-        layout: Layout,
         times: RestartPart,
         host_ids: Iterable[str],
     ) -> None:
         self._services = services
         self._ground = ground
         self._clock = clock
-        self._layout = layout
         self._times = times
         # What hosts hold stays beside the message until the plan is asked for: thousands of wire
         # messages would be written only to be read again in the same process.
@@ -115,11 +116,14 @@ class SimulatedOutside:
         await self._ground.control_is_there()
         await asyncio.sleep(self._times.place_s)
         self._services.asks_for_hosts()
+        spec = parse_spec_json(job.spec_json)
+        layout = full_layout(spec)
         done = await self._services.fleet.handle(
             inventory.PlaceJob(
                 job_id=JOB_ID,
                 generation=job.generation,
-                layout=self._layout,
+                layout=layout,
+                smaller=smaller_layouts(spec, job.dp_min) if job.placement is not None else (),
                 lost_hosts=tuple(lost_hosts),
                 unsound_hosts=job.unsound_hosts,
                 reason="host_lost" if lost_hosts else "",
@@ -138,7 +142,7 @@ class SimulatedOutside:
                 missing=0,
                 remark=kept(job.unsound_hosts, seated.placement),
             )
-        answer = place(JOB_ID, self._layout, done.state)
+        answer = place(JOB_ID, layout, done.state)
         assert isinstance(answer, HostsShort), f"{JOB_ID} was not placed although {answer}"
         self._services.still_short()
         return Placed(placement=None, replacements=(), missing=answer.missing)
@@ -149,21 +153,28 @@ class SimulatedOutside:
         return replaceable(job_id, hosts, await self._services.hosts())
 
     async def placeable(self, job_id: str, layouts: Sequence[Layout]) -> bool:
-        """Ask the inventory's policy."""
+        """Ask the inventory's policy; until hosts are freed its answer stays the same."""
         await self._ground.control_is_there()
-        return placeable(job_id, layouts, await self._services.hosts()) is not None
+        self._services.asks_for_hosts()
+        if placeable(job_id, layouts, await self._services.hosts()) is not None:
+            return True
+        self._services.still_short()
+        return False
 
     async def plan(
         self, job: Job, holdings: Sequence[HostHoldings], from_step: int
     ) -> Planned | Rejected:
         """Ask the registry's decider."""
+        assert job.placement is not None
+        layout = job.placement.layout
         await self._ground.control_is_there()
         await asyncio.sleep(self._times.plan_s)
         done = await self._services.histories.handle(
             registry.PlanRestore(
                 job_id=JOB_ID,
                 generation=job.generation,
-                world_size=self._layout.world_size,
+                world_size=layout.world_size,
+                layout=layout,
                 holdings=self._ground.held([holding.host_id for holding in holdings]),
                 from_step=from_step,
                 at_ms=self._clock.now_ms(),
@@ -222,6 +233,7 @@ class SimulatedOutside:
         raise AssertionError((job_id, step))
 
 
+@cache
 def shards(world_size: int) -> tuple[Shard, ...]:
     """Return what stands for the shards of any complete checkpoint.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from everstep.controller.commands import Measured, RecordInForce, WeighInterval
 from everstep.controller.events import JobRunning
+from everstep.core.placement import Layout
 from everstep.core.schedule import Schedule
 from everstep.fleet.cadence import Cadence
 from everstep.fleet.run import State
@@ -25,22 +26,22 @@ WEIGH_AFTER_STEPS: Final = 12  # a real controller has measured enough by then
 WEIGH_EVERY_MS: Final = 6 * 3_600_000  # failures come hours apart; nothing else changes
 
 
-def cadence_under(scenario: Scenario, schedule: Schedule) -> Cadence:
+def cadence_under(scenario: Scenario, schedule: Schedule, layout: Layout) -> Cadence:
     """Return when saves happen under a schedule; version 0 is the scenario's own."""
     if not schedule.version:
-        return scenario.cadence()
+        return scenario.cadence(layout)
     return scenario.cadence(
-        memory_every=schedule.memory_every_steps, object_every=schedule.object_every_steps
+        layout, memory_every=schedule.memory_every_steps, object_every=schedule.object_every_steps
     )
 
 
-def measured_by(scenario: Scenario, *, step: int, uploaded: bool) -> Measured:
+def measured_by(scenario: Scenario, *, step: int, step_ms: int, uploaded: bool) -> Measured:
     """Return what the ranks' steps would have shown; ``uploaded``: a checkpoint is complete."""
     part = scenario.checkpoint
     upload_ms = round(scenario.upload_s * 1e3) if uploaded else 0
     return Measured(
         step=step,
-        step_us=round(scenario.job.step_s * 1e6),
+        step_us=step_ms * 1_000,
         steps_count=WEIGH_AFTER_STEPS,
         memory_stall_us=round(part.memory_stall_s * 1e6),
         memory_count=1,
@@ -87,7 +88,12 @@ class Pacing:
         stored = world.copies.with_current(
             generation=generation, first=run.first, trained_ms=run.trained_ms(now_ms), at_ms=now_ms
         )
-        measured = measured_by(world.scenario, step=run.step(now_ms), uploaded=bool(stored))
+        measured = measured_by(
+            world.scenario,
+            step=run.step(now_ms),
+            step_ms=run.cadence.step_ms,
+            uploaded=bool(stored),
+        )
         command = WeighInterval(
             job_id=JOB_ID, generation=generation, measured=measured, at_ms=world.clock.now_ms()
         )

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from everstep.core.placement import HostPlacement, Placement
 from everstep.fleet.cadence import Cadence
-from everstep.fleet.copies import Copies, keepers
+from everstep.fleet.copies import Copies
 from everstep.fleet.ledger import Ledger
 from everstep.monitor.ledger import Cause
 
@@ -32,7 +32,6 @@ class Run:
         self.generation = 0
         self.first = 0  # the step that the generation went on from
         self.seats: Mapping[str, HostPlacement] = {}
-        self.kept: Mapping[str, HostPlacement] = {}
         self.cause = Cause.STARTUP  # of time that is not training
         self.last_step = 0
         self._cadence = cadence
@@ -41,6 +40,11 @@ class Run:
         self._trained_ms = 0
         self._paced_ms = 0
         self._slow = 1.0
+
+    @property
+    def cadence(self) -> Cadence:
+        """Return when the newest started generation's steps and saves happen."""
+        return self._cadence
 
     def paced_by(self, cadence: Cadence) -> None:
         """From the next start on, steps and saves happen so."""
@@ -57,7 +61,7 @@ class Run:
         self.state, self.generation = State.COMING_UP, generation
         self.first = max(step, 0)
         self.seats = {seat.host_id: seat for seat in placement.hosts}
-        self.kept = keepers(placement)
+        self._copies.placed(generation, placement)
         assert len(self.seats) == len(placement.hosts), "a host has two seats"
         self._copies.seated((host for host in self.seats if host not in before), generation)
         self.switch(at_ms, self.cause)

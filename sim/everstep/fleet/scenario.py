@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from everstep.core.elastic import groups_of
 from everstep.core.errors import InvalidInput
 from everstep.core.placement import Layout
 from everstep.fleet.cadence import Cadence
@@ -40,7 +41,11 @@ class FleetPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class JobPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The run. Ranks are ``pp x dp_shard x tp``, and ``tp`` chips are a host."""
+    """The run. Ranks are ``pp x dp_shard x tp``, and ``tp`` chips are a host.
+
+    ``no_spare`` and ``dp_min`` are the job spec's: whether the job waits for a host or goes on with
+    fewer data-parallel groups, and with how many at the least.
+    """
 
     pp: Count = 16
     dp_shard: Count = 128
@@ -48,6 +53,8 @@ class JobPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # Llama 3 405B (arXiv:2407.21783): 6 x 405e9 x 16.8e6 tokens a batch, 400 TFLOP/s a chip.
     step_s: Positive = 6.2
     restarts_per_hour_max: CountOrNone = 30
+    no_spare: Literal["wait", "elastic"] = "wait"
+    dp_min: Count = 1
 
 
 class CheckpointPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,7 +135,7 @@ class RepairPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class NumericsPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the services do not decide yet: stragglers, loss spikes, silent corruption.
+    """What shows in the numbers of single steps: stragglers, loss spikes, silent corruption.
 
     They are modelled as an operator who restarts the job by the controller's own commands.
     """
@@ -179,18 +186,28 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.checkpoint.state_gb / self.checkpoint.store_gb_per_s
 
     def cadence(
-        self, *, memory_every: int | None = None, object_every: int | None = None
+        self,
+        layout: Layout | None = None,
+        *,
+        memory_every: int | None = None,
+        object_every: int | None = None,
     ) -> Cadence:
         """Return when steps and saves happen, by default as often as the scenario says.
+
+        Under a smaller ``layout`` the groups that remain do the work of those that are missing, so
+        a step takes as much longer as there are fewer.
 
         One upload runs at a time, because all share one way out, and a slot is not overwritten
         before the peer has the copy: saves that would begin earlier are left out.
         """
         part = self.checkpoint
-        step_ms = round(self.job.step_s * 1e3)
+        whole_ms = round(self.job.step_s * 1e3)
+        groups = self.job.dp_shard if layout is None else groups_of(layout)
+        step_ms = round(self.job.step_s * 1e3 * self.job.dp_shard / groups)
         upload_ms, replicate_ms = round(self.upload_s * 1e3), round(part.replicate_s * 1e3)
         return Cadence(
             step_ms=step_ms,
+            degraded_ms=step_ms - whole_ms,
             memory_every=_spaced(
                 part.memory_every if memory_every is None else memory_every, step_ms, replicate_ms
             ),

@@ -21,7 +21,13 @@ from everstep.controller import events as jobs
 from everstep.controller.codec import AGGREGATE as JOBS
 from everstep.controller.codec import STREAM_PREFIX
 from everstep.controller.outside import Outside
-from everstep.controller.policy import Measure, Reschedule, next_actions
+from everstep.controller.policy import (
+    AwaitRoom,
+    Measure,
+    Reschedule,
+    next_actions,
+    wanted_layouts,
+)
 from everstep.controller.runner import Runner
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.core.ports import StoredEvent
@@ -114,8 +120,10 @@ class Services:
         A real one looks once a second at a job that rests or comes up, for weeks, at nothing.
         """
         job = await self.job()
-        waiting = job.phase is Phase.WAITING_FOR_HOSTS and job.fenced and not self._freed_since
-        busy = any(not isinstance(one, Reschedule | Measure) for one in next_actions(job))
+        short = not self._freed_since
+        waiting = job.phase is Phase.WAITING_FOR_HOSTS and job.fenced and short
+        idle = (Reschedule, Measure, *((AwaitRoom,) if short else ()))
+        busy = any(not isinstance(one, idle) for one in next_actions(job))
         if waiting or (job.phase not in TERMINAL and not busy):
             await self.runner.close()
 
@@ -213,5 +221,6 @@ class Services:
     async def _freed(self) -> None:
         self._freed_since = True
         self.runner.wake_all()
-        if (await self.job()).phase is Phase.WAITING_FOR_HOSTS:
+        job = await self.job()
+        if job.phase is Phase.WAITING_FOR_HOSTS or wanted_layouts(job):
             self.runner.wake(JOB_ID)

@@ -136,7 +136,11 @@ def _spec(scenario: Scenario) -> str:
         "entry": "simulated:main",
         "layout": {"pp": layout.pp, "dp_shard": layout.dp_shard, "tp": layout.tp},
         "steps": STEPS_MAX,  # it never ends by itself
-        "recovery": {"restarts_per_hour_max": scenario.job.restarts_per_hour_max},
+        "recovery": {
+            "restarts_per_hour_max": scenario.job.restarts_per_hour_max,
+            "no_spare": scenario.job.no_spare,
+            "dp_min": scenario.job.dp_min,
+        },
     }
     if part.interval == "auto":
         spec["checkpoint"] = {

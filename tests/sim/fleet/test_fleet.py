@@ -7,7 +7,13 @@ import tracemalloc
 
 import pytest
 
-from everstep.core.waste import Tier, asynchronous_waste, exact_waste, tiered_waste
+from everstep.core.waste import (
+    Tier,
+    asynchronous_waste,
+    exact_shares,
+    exact_waste,
+    tiered_waste,
+)
 from everstep.fleet.scenario import FOLDER, load, parse
 from everstep.fleet.simulate import SimulationFailedError, simulate
 from everstep.planner.statistics import estimate
@@ -77,9 +83,16 @@ def test_waste_with_uploads_agrees_with_vaidya():
 
 
 def test_late_detection_costs_what_the_model_says():
-    """Ten minutes until the verdict are ten minutes more of each failure."""
-    model = exact_waste(331, 5, MTBF_S, 120 + CONTROL_S + 600)
-    assert _waste(detection_s=600) == pytest.approx(model, rel=0.03)
+    """Ten minutes until the verdict are ten minutes more, of failures that come together too."""
+    model = exact_shares(
+        interval_s=331,
+        stall_s=5,
+        mtbf_s=MTBF_S,
+        restart_s=120 + CONTROL_S,
+        detection_s=600,
+        found_together=True,
+    ).waste
+    assert _waste(detection_s=600) == pytest.approx(model, rel=0.02)
 
 
 def test_two_tiers_agree_with_the_first_order():
@@ -133,6 +146,49 @@ def test_too_few_spares_make_the_job_wait_and_go_on():
     outcome = simulate(parse(text), seed=1, days=1)
     waited_h = outcome.causes_ms["waiting_for_hosts"] / 3.6e6
     assert waited_h == pytest.approx(0.5 * outcome.failures, rel=0.4)
+
+
+def _without_spares(no_spare, days=8, **fields):
+    """Eight hosts that fail every three hours, half an hour each, with nobody to stand in."""
+    text = FLEET.replace("spares = 24", "spares = 0").replace(
+        "step_s = 1.0", f'step_s = 1.0\nno_spare = "{no_spare}"'
+    )
+    known = {
+        "detection_s": PROBE_S, "ranks_s": 10, "memory_every": 60, "object_every": 0,
+        "stall_s": 0.0, "upload_s": 0,
+    }  # fmt: skip
+    return simulate(parse(text.format(**known | fields)), seed=1, days=days)
+
+
+def test_elastic_job_goes_on_with_fewer_groups_and_grows_back():
+    """Of four groups three are left for half an hour each time: a quarter of it is degraded."""
+    waiting, elastic = _without_spares("wait"), _without_spares("elastic")
+    assert elastic.causes_ms["degraded"] == pytest.approx(
+        waiting.causes_ms["waiting_for_hosts"] / 4, rel=0.1
+    )
+    assert elastic.causes_ms["waiting_for_hosts"] < 0.1 * waiting.causes_ms["waiting_for_hosts"]
+    assert sum(elastic.causes_ms.values()) == elastic.wall_ms
+    assert elastic.goodput > waiting.goodput + 0.08
+    assert elastic.counts["restores_from_store"] == waiting.counts["restores_from_store"] == 0
+    # Shrunk and grown back each time: two generations where waiting has one.
+    assert elastic.generations > 1.8 * waiting.generations
+
+
+def test_elastic_job_that_waits_for_room_costs_no_events():
+    """It is looked after only when hosts are freed: a day at three groups of four is a few."""
+    trace = io.StringIO()
+    text = (
+        FLEET.format(
+            detection_s=PROBE_S, ranks_s=10, memory_every=4, object_every=0, stall_s=0.0, upload_s=0
+        )
+        .replace("spares = 24", "spares = 0")
+        .replace("median_h = 0.5", "median_h = 48.0")
+        .replace("step_s = 1.0", 'step_s = 1.0\nno_spare = "elastic"\ndp_min = 2')
+        .replace("sigma = 0.5", "sigma = 0.0")
+    )
+    outcome = simulate(parse(text), seed=1, days=4, trace=trace)
+    assert outcome.causes_ms["degraded"] > 0
+    assert trace.getvalue().count("\n") < 40 * outcome.generations
 
 
 def _trace(seed, hash_seed):

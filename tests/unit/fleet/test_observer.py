@@ -76,7 +76,7 @@ def test_cordoned_host_that_is_placed_is_noticed():
 def test_restore_of_what_is_nowhere_is_noticed():
     """From an incomplete checkpoint, or from memory that does not hold the step."""
     looking = Looking()
-    looking.copies.stored.append(Stored(generation=1, step=10, completed_ms=0))
+    looking.copies.stored.append(Stored(generation=1, step=10, completed_ms=0, world_size=1))
     looking.see(_plan(-1))
     looking.see(_plan(10, shards=True))
     for plan in (_plan(20, shards=True), _plan(10, holders=True), _plan(10)):

@@ -128,35 +128,42 @@ def _memory(request: PlanRestore, history: History) -> tuple[dict[int, list[Held
     by_step: dict[int, list[Held]] = {}
     stale: dict[int, str] = {}
     # All hosts tell of the same few steps: what becomes of one is looked up once.
-    fates: dict[tuple[int, int], list[Held] | str] = {}
-    world_sizes: dict[int, int] = {}
+    fates: dict[tuple[int, int], _Fate] = {}
     bad = _bad_copies(history.distrusted)
     for host in sorted(request.holdings, key=attrgetter("host_id")):
         spoilt = bad.get(host.host_id)
         for held in host.held:
-            if not held.ranks:
+            ranks = held.ranks
+            if not ranks:
                 continue
             written = (held.generation, held.step)
-            if written not in fates:
-                fates[written] = _fate(request, history, written, by_step)
-            copies = fates[written]
-            if isinstance(copies, str):
-                stale[held.step] = copies
+            fate = fates.get(written)
+            if fate is None:
+                fate = fates[written] = _fate(request, history, written, by_step)
+            if fate.why_not:
+                stale[held.step] = fate.why_not
                 continue
-            sound, step = held, held.step
-            if held.generation not in world_sizes:
-                world_sizes[held.generation] = world_size_of(request, history, held.generation)
-            world_size = world_sizes[held.generation]
+            sound = held
             if spoilt:
-                sound = _without(held, spoilt.get(step, {}))
-                if len(sound.ranks) < len(held.ranks):
-                    rank = next(rank for rank in held.ranks if rank not in sound.ranks)
-                    stale.setdefault(step, f"the copy of rank {rank} on {host.host_id} is bad")
-            if sound.ranks and (sound.ranks[0] < 0 or sound.ranks[-1] >= world_size):
-                sound = changed(sound, ranks=_inside(sound.ranks, world_size))
+                sound = _without(held, spoilt.get(held.step, {}))
+                if len(sound.ranks) < len(ranks):
+                    rank = next(rank for rank in ranks if rank not in sound.ranks)
+                    stale.setdefault(held.step, f"the copy of rank {rank} on {host.host_id} is bad")
+                ranks = sound.ranks
+            if ranks and (ranks[0] < 0 or ranks[-1] >= fate.world_size):
+                sound = changed(sound, ranks=_inside(ranks, fate.world_size))
             if sound.ranks:
-                copies.append((host, sound))
+                fate.copies.append((host, sound))
     return {step: held for step, held in by_step.items() if held}, stale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fate:
+    """What becomes of the copies of a generation's step: gathered, or not and why."""
+
+    copies: list[Held]
+    world_size: int
+    why_not: str = ""
 
 
 def _fate(
@@ -164,14 +171,16 @@ def _fate(
     history: History,
     written: tuple[int, int],
     by_step: dict[int, list[Held]],
-) -> list[Held] | str:
-    """Return where copies of a generation's step are gathered, or why they do not count."""
+) -> _Fate:
     generation, step = written
     why_not = _why_not(history, generation, step)
-    if why_not:
-        return why_not
-    # What this generation or a later one wrote is never restored by it: gathered nowhere.
-    return by_step.setdefault(step, []) if generation < request.generation else []
+    counts = not why_not and generation < request.generation
+    return _Fate(
+        # What this generation or a later one wrote is never restored by it: gathered nowhere.
+        copies=by_step.setdefault(step, []) if counts else [],
+        world_size=world_size_of(request, history, generation),
+        why_not=why_not,
+    )
 
 
 def _bad_copies(distrusted: Sequence[SourceDistrusted]) -> dict[str, dict[int, dict[int, int]]]:
@@ -287,24 +296,24 @@ def _plan(
 
 def _holders(memory: Sequence[Held]) -> tuple[Holder, ...]:
     """Bring together what each host holds of each generation; newer writers before older."""
-    hosts: dict[tuple[str, int], HostHoldings] = {}
-    own: dict[tuple[str, int], tuple[int, ...]] = {}
-    replicas: dict[tuple[str, int], tuple[int, ...]] = {}
+    told: dict[tuple[str, int], tuple[HostHoldings, list[tuple[int, ...]]]] = {}
     for host, held in memory:
         key = (host.host_id, held.generation)
-        hosts.setdefault(key, host)
-        told = own if held.own else replicas
-        told[key] = tuple(sorted({*told[key], *held.ranks})) if key in told else held.ranks
+        parts = told.get(key)
+        if parts is None:
+            parts = told[key] = (host, [(), ()])
+        ranks, mine = parts[1], int(held.own)
+        ranks[mine] = tuple(sorted({*ranks[mine], *held.ranks})) if ranks[mine] else held.ranks
     holders = [
         Holder(
-            host_id=host.host_id,
+            host_id=host_id,
             address=host.address,
             peer_port=host.peer_port,
-            generation=key[1],
-            own=own.get(key, ()),
-            replicas=replicas.get(key, ()),
+            generation=generation,
+            own=own,
+            replicas=replicas,
         )
-        for key, host in hosts.items()
+        for (host_id, generation), (host, (replicas, own)) in told.items()
     ]
     holders.sort(key=_generation, reverse=True)
     return tuple(holders)

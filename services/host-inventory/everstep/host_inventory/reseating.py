@@ -103,9 +103,9 @@ def _distance(host: Host, home: str, partner: Host | None) -> tuple[bool, bool, 
 
 def _heir_seat(seat: HostPlacement, heirs: Mapping[str, Host], fleet: Fleet) -> HostPlacement:
     """Hand a seat on; who kept its copies goes on, and so does who now holds that one's seat."""
-    host = heirs.get(seat.host_id) or fleet.hosts[seat.host_id]
-    peer = heirs.get(seat.replica_host_id)
-    where = (host.host_id, host.address, host.peer_port)
-    if peer is None and where == (seat.host_id, seat.address, seat.peer_port):
+    heir, peer = heirs.get(seat.host_id), heirs.get(seat.replica_host_id)
+    host = heir or fleet.hosts[seat.host_id]
+    stays = heir is None and host.address == seat.address and host.peer_port == seat.peer_port
+    if stays and peer is None:
         return seat
     return host_placement(host, seat.ranks, peer.host_id if peer else seat.replica_host_id)
