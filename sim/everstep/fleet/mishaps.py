@@ -2,8 +2,8 @@
 
 Failures of hosts and processes, power and switches, false alarms and an absent control plane are
 answered by the services' own decisions. Stragglers, loss spikes and silent corruption show in the
-numbers of every step, which nobody makes here (``everstep.sim`` does): an operator answers them with
-the commands that a person has (cordon, restart from a step).
+numbers of every step, which nobody makes here (``everstep.sim`` does): an operator answers them
+with the commands that a person has (cordon, restart from a step).
 """
 
 from __future__ import annotations
