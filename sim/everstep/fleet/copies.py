@@ -20,8 +20,8 @@ from everstep.fleet.cadence import Cadence
 
 SLOTS: Final = 2
 PORT: Final = 7_000  # of every host's snapshot server
-# Which checkpoints are kept is not asked of the registry: the newest as the job's spec says, and one
-# an hour for two days, far enough for every roll-back that is modelled.
+# Which checkpoints are kept is not asked of the registry: the newest as the job's spec says,
+# and one an hour for two days, far enough for every roll-back that is modelled.
 HOURLY_KEPT: Final = 48
 
 
