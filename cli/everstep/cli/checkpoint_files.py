@@ -283,17 +283,37 @@ def cleaned_up() -> Iterator[None]:
             signal.signal(one, handler)
 
 
-def manifest_of(data: bytes, uri: str) -> dict[str, Any]:
-    """Read a manifest. Raises CorruptData."""
+def manifest_of(data: bytes, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the manifest of the checkpoint that the registry knows as ``known``.
+
+    Raises:
+        CorruptData: it is none, another checkpoint's, or names other objects than were read back.
+    """
+    uri = PurePosixPath(known["manifest_uri"])
     try:
         manifest: dict[str, Any] = json.loads(data)
-        msgspec.convert(manifest, _Manifest)
+        found = msgspec.convert(manifest, _Manifest)
     except (ValueError, msgspec.ValidationError) as error:
-        raise CorruptData(f"{PurePosixPath(uri)} is damaged: {error}") from None
+        raise CorruptData(f"{uri} is damaged: {error}") from None
+    expected = msgspec.convert({**known}, _Manifest)
+    mine = (expected.job_id, expected.step, expected.generation)
+    if (found.job_id, found.step, found.generation) != mine:
+        raise CorruptData(
+            f"{uri} is of step {found.step} of job {found.job_id}, made by generation "
+            f"{found.generation}: somebody has put another checkpoint's manifest there; "
+            f"`everstep checkpoints --job {expected.job_id}` lists other steps"
+        )
+    if sorted(found.shards) != sorted(expected.shards):
+        other = sorted({shard.rank for shard in {*found.shards} ^ {*expected.shards}})
+        raise CorruptData(
+            f"{uri} names other objects, sizes or checksums of ranks {other} than the registry "
+            f"has read back (`everstep checkpoints show {expected.job_id} {expected.step}`): "
+            "somebody has changed it"
+        )
     return manifest
 
 
-class _ManifestShard(msgspec.Struct, frozen=True):
+class _ManifestShard(msgspec.Struct, frozen=True, order=True):
     rank: int
     uri: str
     bytes: int

@@ -43,7 +43,7 @@ def with_objects(
 
     Raises:
         NotFoundError: there is no such complete checkpoint, or nothing to find it by.
-        CorruptData: its manifest is damaged.
+        CorruptData: its manifest is damaged, or another one's.
         Unavailable: the registry or the object store does not answer.
     """
     session = session_of(context)
@@ -64,7 +64,8 @@ def with_objects(
 
     async def run(progress: checkpoint_files.Progress) -> T:
         async with _store(context) as store:
-            manifest = checkpoint_files.manifest_of(await _manifest(store, uri, which[0]), uri)
+            data = await _manifest(store, uri, which[0])
+            manifest = checkpoint_files.manifest_of(data, found)
             return await work(store, manifest, progress)
 
     disable = quiet or not ERR.is_terminal

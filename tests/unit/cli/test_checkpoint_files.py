@@ -222,13 +222,33 @@ async def test_what_is_gone_cut_short_or_another_ranks_is_told(stored):
     assert other.faults[-1] == "it is step 8 of rank 0 of job j"
 
 
+SHARD = {"rank": 0, "uri": "x", "bytes": 1, "checksum": "00"}
+MANIFEST = {"shards": [SHARD], "job_id": "j", "step": 1, "generation": 1}
+KNOWN = {**MANIFEST, "manifest_uri": "jobs/j/manifest.json", "state": "complete"}
+
+
 def test_object_that_is_no_manifest_is_refused():
     """Somebody else's file under that key."""
-    shard = {"rank": 0, "uri": "x", "bytes": 1, "checksum": "00"}
-    whole = {"shards": [shard], "job_id": "j", "step": 1, "generation": 1}
-    assert checkpoint_files.manifest_of(json.dumps(whole).encode(), "x") == whole
-    bent = {**whole, "shards": [{**shard, "checksvm": shard["checksum"]} | {"checksum": None}]}
-    empty = {**whole, "shards": []}
+    assert checkpoint_files.manifest_of(json.dumps(MANIFEST).encode(), KNOWN) == MANIFEST
+    bent = {**MANIFEST, "shards": [{**SHARD, "checksvm": SHARD["checksum"]} | {"checksum": None}]}
+    empty = {**MANIFEST, "shards": []}
     for data in (b"", b"[]", b"{}", *(json.dumps(one).encode() for one in (bent, empty))):
         with pytest.raises(CorruptData, match=r"jobs/j/manifest\.json is damaged"):
-            checkpoint_files.manifest_of(data, "jobs/j/manifest.json")
+            checkpoint_files.manifest_of(data, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"job_id": "k"}, "is of step 1 of job k, made by generation 1: somebody has put another"),
+        ({"step": 2}, "is of step 2 of job j, made by generation 1"),
+        ({"generation": 2}, "is of step 1 of job j, made by generation 2"),
+        ({"shards": [{**SHARD, "checksum": "01"}]}, r"checksums of ranks \[0\] than the registry"),
+        ({"shards": [SHARD, {**SHARD, "rank": 1}]}, r"checksums of ranks \[1\] than the registry"),
+    ],
+)
+def test_manifest_of_another_checkpoint_is_refused(change, said):
+    """Whoever copies folders about: another model must not come out under this name."""
+    data = json.dumps(MANIFEST | change).encode()
+    with pytest.raises(CorruptData, match=said):
+        checkpoint_files.manifest_of(data, KNOWN)

@@ -27,7 +27,8 @@ def bucket(stored, services, monkeypatch):  # noqa: F811 - fixtures
     store, manifest = stored
     uri = "jobs/j/step-00000008/gen-1/manifest.json"
     asyncio.run(store.put(uri, json.dumps(manifest).encode()))
-    sound = {**CHECKPOINT, "step": 8, "manifest_uri": uri, "restorable": True}
+    known = {"step": 8, "manifest_uri": uri, "restorable": True, "shards": manifest["shards"]}
+    sound = {**CHECKPOINT, **known}
     services.on("GET", PATH, sound)
     services.on("POST", f"{PATH}/check", {"job_id": "j", "step": 8, "generation": 1})
 
