@@ -4,9 +4,11 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# Test files side by side, each as a whole; end-to-end runs fill two cores by themselves.
-WORKERS ?= 2
-BESIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Test files side by side, each as a whole. These numbers are for two cores: tests wait for a good
+# part of their time. End-to-end tests run on the stack of their worker, which is 60 processes.
+WORKERS ?= 3
+STACKS  ?= 2
+BESIDE := --dist loadfile --no-loadscope-reorder -n
 NAME   ?=
 ARGS   ?=
 export PYTHON VENV
@@ -32,11 +34,11 @@ check: setup  ## lint, format, types, import rules, wire code, architecture and 
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/proto.py --check
-	$(BIN)/pytest -q $(BESIDE) tests/architecture tests/unit
+	$(BIN)/pytest -q $(BESIDE) $(WORKERS) tests/architecture tests/unit
 
 test: check  ## check, then contract, integration and end-to-end tests on real servers (20 to 40 min)
-	$(BIN)/pytest -q $(BESIDE) --durations=12 tests/contract tests/sim tests/integration
-	$(BIN)/pytest -q --durations=6 tests/e2e
+	$(BIN)/pytest -q $(BESIDE) $(WORKERS) --durations=12 tests/contract tests/sim tests/integration
+	$(BIN)/pytest -q $(BESIDE) $(STACKS) --durations=6 tests/e2e
 
 test-containers: setup  ## docker-compose.yml and PostgreSQL in containers (Docker engine, Compose 2.26; 10 min)
 	$(BIN)/pytest -q tests/containers

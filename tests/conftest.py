@@ -41,6 +41,12 @@ FIRST = (
     "sim/fleet/test_fleet.py",
     "integration/train/test_resharding.py",
     "integration/agent/test_training.py",
+    "e2e/test_faults.py",
+    "e2e/test_survival.py",
+    "e2e/test_numerics.py",
+    "e2e/test_hangs.py",
+    "e2e/test_interval.py",
+    "e2e/test_standing_still.py",
 )
 
 PORT_SLICES = 16  # a process of the suite keeps to one: 1,062 ports

@@ -1,4 +1,4 @@
-"""One stack for all end-to-end tests, and the undisturbed run they are compared with."""
+"""A stack for the end-to-end tests of a worker, and the undisturbed run they are compared with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def stack() -> Iterator[Lab]:
     """Servers, services, four hosts of two chips and two spares."""
     root = Path(tempfile.mkdtemp(prefix="es-"))  # short: sockets lie in it
     try:
-        with open_lab(root / "s", make_corpus(root)) as lab:
+        with open_lab(root / "s", make_corpus(root), layers=2) as lab:  # one a stage
             yield lab
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -1,6 +1,6 @@
 """A whole stack of real servers, services, agents and ranks, with faults at hand.
 
-One stack serves all end-to-end tests; ``heal`` puts its fleet back in order between them.
+One stack serves all tests of a process; ``heal`` puts its fleet back in order between them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,30 @@ HOSTS = 4
 SPARES = 2
 STEPS = 24
 OBJECT_EVERY = 8
+LAYERS = 4
+UNHURRIED = '''
+"""The reference model; steps after the one that is told take two seconds, until a file is there."""
+import os
+import pathlib
+import time
+
+from everstep.models import pretrain
+
+
+def main(run):
+    batches = run.batches
+    after, file = int(os.environ["AFTER"]), pathlib.Path(os.environ["GO_ON"])
+
+    def unhurried(dataset=None):
+        for batch in batches(dataset):
+            end_s = time.monotonic() + 2
+            while run.step_index >= after and time.monotonic() < end_s and not file.exists():
+                time.sleep(0.02)
+            yield batch
+
+    run.batches = unhurried
+    pretrain.main(run)
+'''
 
 
 def wait_for(what: str, ask: Callable[[], Any], *, patience_s: float = PATIENCE_S) -> Any:
@@ -49,6 +73,7 @@ class Lab:
     stack: Stack
     client: Client
     corpus: Path
+    layers: int = LAYERS
 
     # ---- the fleet
 
@@ -97,7 +122,7 @@ class Lab:
             "entry": "everstep.models.pretrain:main",
             "args": {
                 "dim": 32,
-                "layers": 4,
+                "layers": self.layers,
                 "heads": 4,
                 "kv_heads": 2,
                 "ffn_dim": 64,
@@ -123,6 +148,21 @@ class Lab:
     def submit(self, name: str, **changes: Any) -> str:
         """Launch a job."""
         return str(self.client.submit(self.spec(name, **changes))["job_id"])
+
+    def submit_unhurried(self, name: str, *, after: int) -> str:
+        """Launch a job that is not over before ``let_go``: it hardly goes on after that step."""
+        (self.corpus.parent / "unhurried.py").write_text(UNHURRIED)
+        file = self._go_on(name)
+        file.unlink(missing_ok=True)
+        env = {"AFTER": str(after), "GO_ON": str(file)}
+        return self.submit(name, entry="unhurried:main", env=env)
+
+    def let_go(self, name: str) -> None:
+        """Let the job of that name train at its own pace."""
+        self._go_on(name).touch()
+
+    def _go_on(self, name: str) -> Path:
+        return self.corpus.parent / f"{name}-may-go-on"
 
     def step_of(self, job_id: str) -> int:
         """Newest step that the monitor knows of."""
@@ -212,7 +252,11 @@ def make_corpus(root: Path) -> Path:
 
 @contextmanager
 def open_lab(
-    root: Path, corpus: Path, *, supervisor: Sequence[str] = launch.SUPERVISOR
+    root: Path,
+    corpus: Path,
+    *,
+    supervisor: Sequence[str] = launch.SUPERVISOR,
+    layers: int = LAYERS,
 ) -> Iterator[Lab]:
     """Bring a stack up, and take it down at the end."""
     paths = StatePaths(root=root)
@@ -220,7 +264,7 @@ def open_lab(
     try:
         stack = launch.up(paths, plan, lambda _: None, supervisor=supervisor).stack
         with Client({name: stack.url(name) for name in SERVICES}) as client:
-            lab = Lab(paths=paths, stack=stack, client=client, corpus=corpus)
+            lab = Lab(paths=paths, stack=stack, client=client, corpus=corpus, layers=layers)
             wait_for("all hosts to join", lambda: len(lab.hosts()) == HOSTS + SPARES)
             yield lab
     finally:

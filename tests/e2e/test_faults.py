@@ -11,7 +11,7 @@ from tests.e2e.lab import OBJECT_EVERY, STEPS, Lab, wait_for
 
 from everstep.chaos.hand import damage_object
 from everstep.core.errors import EverstepError
-from everstep.faults.kinds import MARKS_VARIABLE, How, Part, as_environment, at
+from everstep.faults.kinds import MARKS_VARIABLE, Part, as_environment, at
 from everstep.memory.damage import flip_snapshot
 from everstep.memory.layout import rank_dir, replica_dir, slot_path
 from everstep.memory.slot import read_preamble
@@ -204,7 +204,7 @@ def test_every_copy_of_a_step_damaged_falls_back_to_the_step_before(lab: Lab, en
 
 def test_damaged_object_is_refused_by_name_and_an_older_checkpoint_serves(lab: Lab, ends_equal):
     """The object store lies, both memories are gone: the checkpoint before is used."""
-    job_id = lab.submit("damaged-object")
+    job_id = lab.submit_unhurried("damaged-object", after=2 * OBJECT_EVERY + 1)
     lab.wait_step(job_id, 2 * OBJECT_EVERY + 1)
     wait_for("two complete checkpoints", lambda: len(lab.complete_steps(job_id)) == 2)
     newest = max(lab.complete_steps(job_id))
@@ -214,6 +214,7 @@ def test_damaged_object_is_refused_by_name_and_an_older_checkpoint_serves(lab: L
     owner = lab.hosts_of(job_id)[0]
     lab.kill_host(owner["host_id"])
     lab.kill_host(owner["replica_host_id"])
+    lab.let_go("damaged-object")
     job = ends_equal(job_id)
     steps = [g["restore_step"] for g in job["recoveries"] if g["restore_step"] is not None]
     assert newest in steps
@@ -284,16 +285,13 @@ def test_second_job_on_a_busy_fleet_waits_and_then_runs(lab: Lab, ends_equal):
 
 
 def test_host_that_joins_during_training_disturbs_nothing(lab: Lab, ends_equal):
-    """A spare's arrival is no rendezvous (PEERS 6.2).
-
-    Steps take long enough that the run is not over before the host is there.
-    """
-    slow = at(rank=0, step=4).slow(percent=1_000, how=How.SLEEP)
-    job_id = lab.submit("joined", env=as_environment(slow))
+    """A spare's arrival is no rendezvous (PEERS 6.2)."""
+    job_id = lab.submit_unhurried("joined", after=4)
     lab.wait_step(job_id, 4)
     lab.start_host("late")
     wait_for("the new host", lambda: lab.hosts().get("late", {}).get("state") == "spare")
     assert lab.step_of(job_id) < STEPS
+    lab.let_go("joined")
     job = ends_equal(job_id)
     assert job["generation"] == 1
     lab.kill_host("late")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests import command
-from tests.e2e.lab import Lab, wait_for
+from tests.e2e.lab import LAYERS, Lab, wait_for
 
 from everstep.cli.demo_state import compare_states, open_store, wait_durable
 from everstep.core.errors import InvalidInput, Unavailable
@@ -32,7 +32,9 @@ def submit(lab: Lab, name: str, interval: str, steps: int = STEPS) -> str:
         "failures": FAILURES,
         "keep_last": STEPS,
     }
-    return lab.submit(name, steps=steps, checkpoint=checkpoint)
+    # With more to do a step than the others: it is not to be over before a new controller chooses.
+    args = {**lab.spec(name)["args"], "layers": LAYERS}
+    return lab.submit(name, steps=steps, checkpoint=checkpoint, args=args)
 
 
 @pytest.fixture(scope="module")

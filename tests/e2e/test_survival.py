@@ -82,7 +82,7 @@ def test_owner_and_replica_holder_killed_together_fall_back_to_the_object_store(
     lab: Lab, ends_equal
 ):
     """Both copies of two hosts' snapshots are gone: the last durable checkpoint serves all."""
-    job_id = lab.submit("pair-killed")
+    job_id = lab.submit_unhurried("pair-killed", after=FAULT_STEP)
     lab.wait_step(job_id, FAULT_STEP)
     wait_for(
         "a complete checkpoint",
@@ -93,6 +93,7 @@ def test_owner_and_replica_holder_killed_together_fall_back_to_the_object_store(
     assert holder
     lab.kill_host(owner["host_id"])
     lab.kill_host(holder)
+    lab.let_go("pair-killed")
     job = ends_equal(job_id)
     last = [g for g in job["recoveries"] if g["restore_step"] is not None][-1]
     assert last["restore_step"] == OBJECT_EVERY
@@ -192,7 +193,7 @@ def test_bus_restarted_during_training_condemns_nobody(lab: Lab, ends_equal):
 
 def test_agent_killed_alone_costs_nothing_and_its_memory_is_still_used(lab: Lab, ends_equal):
     """The agent comes back, adopts its ranks, and their snapshots serve the next recovery."""
-    job_id = lab.submit("agent-killed")
+    job_id = lab.submit_unhurried("agent-killed", after=FAULT_STEP)
     lab.wait_step(job_id, 5)
     host = lab.hosts_of(job_id)[1]
     killed = lab.kill_agent(host["host_id"])
@@ -206,6 +207,7 @@ def test_agent_killed_alone_costs_nothing_and_its_memory_is_still_used(lab: Lab,
         lambda: lab.step_of(job_id) - lab.newest_common_snapshot(job_id) <= 1,
     )
     lab.kill_rank(host["ranks"][0], job_id)
+    lab.let_go("agent-killed")
     job = ends_equal(job_id)
     assert recovery_of(job)["sources"] == {"own_memory": 8, "peer_memory": 0, "object_store": 0}
     (incident,) = lab.incidents(job_id)
@@ -215,13 +217,14 @@ def test_agent_killed_alone_costs_nothing_and_its_memory_is_still_used(lab: Lab,
 
 def test_no_spare_left_waits_says_so_and_goes_on_when_one_joins(lab: Lab, ends_equal):
     """The spare has died before: the job waits for a host, not for a person."""
-    job_id = lab.submit("no-spare")
+    job_id = lab.submit_unhurried("no-spare", after=2)
     lab.wait_step(job_id, 1)
     gone, *others = _spares(lab)
     for spare in others:
         lab.client.cordon(spare, "no spare for this test")
     lab.kill_host(gone)
     wait_for("no spare to be left", lambda: not _spares(lab))
+    lab.let_go("no-spare")
     lab.wait_step(job_id, FAULT_STEP)
     victim = lab.hosts_of(job_id)[2]["host_id"]
     lab.kill_host(victim)

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import yaml
+from tests.integration.train.conftest import worlds_in
 from tests.integration.train.harness import free_port
 
 from everstep.memory.reader import SlotReader
@@ -33,10 +34,11 @@ def curve(world) -> list[tuple[float, float, int]]:
     return [(one["loss"], one["grad_norm"], one["tokens"]) for one in world.ranks[0].steps]
 
 
-@pytest.fixture
-def single(make_world, make_spec):
+@pytest.fixture(scope="module")
+def single(make_spec, tmp_path_factory):
     """Return the curve of the undivided model."""
-    return curve(make_world("single", make_spec({}, steps=STEPS)))
+    with worlds_in(tmp_path_factory.mktemp("single")) as make_world:
+        return curve(make_world("single", make_spec({}, steps=STEPS)))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
