@@ -20,6 +20,9 @@ NUMBER: Final = re.compile(
     r"\s*(?P<unit>[A-Za-zµ%/]*)\s*",
     re.IGNORECASE,
 )
+# Above a trillion trillions, and below its inverse, nothing is planned; products and squares of a
+# few such numbers are still numbers.
+VALUE_MAX: Final = 1e24
 DIGITS: Final = 4  # of what people read: the inputs are hardly known to three
 
 
@@ -43,7 +46,7 @@ class Dimension:
     unitless: bool
     examples: str
     fold_case: bool = False
-    maximum: float = math.inf
+    maximum: float = VALUE_MAX
     _folded: dict[str, float] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -73,6 +76,9 @@ class Dimension:
             raise InvalidInput(f"{text!r} is out of range: {self.name} is finite and not negative")
         if value > self.maximum:
             raise InvalidInput(f"{text!r} is out of range: {self.name} is at most {self.maximum:g}")
+        least = 1 / VALUE_MAX
+        if 0 < value < least:
+            raise InvalidInput(f"{text!r} is out of range: {self.name} is 0 or above {least:g}")
         return value
 
     def text(self, value: float) -> str:
@@ -115,6 +121,7 @@ TIME: Final = Dimension(
     written=("ms", "s", "h", "d"),
     unitless=False,
     examples="5s, 2m, 3h or 64d",
+    maximum=1e15,  # 30 million years: beyond, one is nothing beside it, and formulas lose it
 )  # fmt: skip
 COUNT: Final = Dimension(
     name="a number",

@@ -51,6 +51,9 @@ def test_quantity_with_its_unit_is_read_into_the_base_unit(dimension, text, valu
         (TIME, "-5s", "'-5s' is out of range: a time is finite and not negative"),
         (TIME, "1e999s", "'1e999s' is out of range"),
         (COUNT, "nan", "'nan' is out of range"),
+        (COUNT, "1e25", "'1e25' is out of range: a number is at most 1e+24"),
+        (TIME, "1e16s", "'1e16s' is out of range: a time is at most 1e+15"),
+        (TIME, "1e-25s", "'1e-25s' is out of range: a time is 0 or above 1e-24"),
         (COUNT, "", "'' is not a number"),
         (COUNT, "1..2", "'1..2' is not a number"),
         (RATE, "500GB", "'GB' in '500GB' is no unit of a bandwidth: one of B/s,"),
@@ -69,7 +72,7 @@ def test_quantity_that_is_wrong_gets_one_sentence(dimension, text, complaint):
 def test_unit_of_any_quantity_round_trips(dimension, data):
     """A number with a unit is that number of the unit."""
     unit, factor = data.draw(st.sampled_from(sorted(dimension.units.items())))
-    number = data.draw(st.floats(0, min(1e9, dimension.maximum / factor)))
+    number = data.draw(st.just(0.0) | st.floats(1e-9, min(1e9, dimension.maximum / factor)))
     assert dimension.parse(f"{number!r}{unit}") == pytest.approx(number * factor, rel=1e-12)
 
 
