@@ -7,6 +7,7 @@ Nothing of ours or of others is imported on top: half a second of imports would 
 in which Ctrl-C prints a traceback.
 """
 
+import os
 import sys
 
 DEBUG_OPTION = "--debug"
@@ -15,6 +16,8 @@ EXIT_INTERRUPTED = 130  # as every program that Ctrl-C ended
 
 def main() -> None:
     """Run the command line and exit."""
+    if sys.stdout is None:  # closed by who started us (``>&-``): print to nobody
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - open until the process ends
     try:
         _run()
     except KeyboardInterrupt:

@@ -14,6 +14,7 @@ from everstep.cli.options import JobId, JsonFlag, register, register_listing, se
 from everstep.cli.output import (
     OUT,
     clock_time,
+    counted,
     duration,
     print_json,
     print_table,
@@ -85,7 +86,7 @@ def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> No
     step = f"step {job['step']} of {job['steps']}"
     OUT.print(f"phase      {job['phase']}, generation {job['generation']}, {step}")
     layout = " x ".join(f"{name} {count}" for name, count in job["layout"].items() if count > 1)
-    OUT.print(f"layout     {layout or 'one rank'} ({job['world_size']} ranks)")
+    OUT.print(f"layout     {layout or 'no parallelism'} ({counted(job['world_size'], 'rank')})")
     OUT.print(f"submitted  {clock_time(job['submitted_at_ms'])}")
     if job["ended_at_ms"]:
         OUT.print(f"ended      {clock_time(job['ended_at_ms'])}")

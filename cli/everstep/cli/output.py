@@ -122,6 +122,11 @@ def size(count: float) -> str:
     raise AssertionError("unreachable: the last unit takes everything")
 
 
+def counted(count: int, what: str) -> str:
+    """Return a number of things: ``1 host``, ``2 hosts``."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def ranges(numbers: Sequence[int]) -> str:
     """Return ranks as ``0-3,6``."""
     parts: list[str] = []

@@ -9,7 +9,7 @@ import typer
 from everstep.cli import log_files
 from everstep.cli.client import Client
 from everstep.cli.options import JsonFlag, register, session_of
-from everstep.cli.output import ERR, OUT, print_json, print_table
+from everstep.cli.output import ERR, OUT, counted, print_json, print_table
 from everstep.cli.position import ENDED
 from everstep.cli.progress import UpProgress
 from everstep.core.errors import EverstepError
@@ -159,7 +159,8 @@ def _warn_of_jobs(paths: StatePaths, *, wipe: bool) -> None:
 
 def _counts(stack: Stack) -> str:
     chips = stack.hosts[0].chips if stack.hosts else 0
-    return f"{len(stack.hosts)} hosts of {chips} chips, {stack.spares} of them to spare"
+    hosts = counted(len(stack.hosts), "host")
+    return f"{hosts} of {counted(chips, 'chip')}, {stack.spares} of them to spare"
 
 
 def _print_addresses(stack: Stack) -> None:

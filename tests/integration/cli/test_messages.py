@@ -51,6 +51,15 @@ def test_version_is_told_as_an_option_too():
     assert done.stdout.startswith("everstep 0.")
 
 
+def test_closed_standard_output_is_no_failure():
+    """A script that wants the exit code alone may close it."""
+    command = f"{sys.executable} -m everstep.cli version --json >&-"
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_interrupt_while_modules_are_imported_is_no_traceback():
     """Half a second of imports is time enough for a change of mind."""
     code = (

@@ -2,7 +2,16 @@ import pytest
 
 from everstep.cli.__main__ import sentence
 from everstep.cli.host_commands import incident_lines
-from everstep.cli.output import clock_time, duration, ranges, share, short_time, size, styled
+from everstep.cli.output import (
+    clock_time,
+    counted,
+    duration,
+    ranges,
+    share,
+    short_time,
+    size,
+    styled,
+)
 from everstep.core.errors import Unavailable
 
 
@@ -107,3 +116,8 @@ def test_moment_beyond_the_calendar_is_told_as_such():
     assert [clock_time(10**17), short_time(10**17, now_ms=0), short_time(2**62, now_ms=0)] == [
         "after 9999"
     ] * 3
+
+
+def test_one_thing_is_no_plural():
+    """And none is."""
+    assert [counted(count, "host") for count in (0, 1, 2)] == ["0 hosts", "1 host", "2 hosts"]
