@@ -21,6 +21,7 @@ from everstep.wire.v1.agents_pb2 import ProbeHost, ProbeHostReply, StopRanks, St
 UNREACHABLE_AFTER_S: Final = 3.0
 RETRY_PAUSE_S: Final = 0.1
 ANSWER_S_MAX: Final = 2.0  # killing and reaping ranks takes milliseconds; a loaded host may be slow
+PROBE_S_MAX: Final = 0.4  # as the monitor gives a host to say that it is there
 GRACEFUL_S_MAX: Final = 70.0  # agents give ranks 60 s to agree on a last step, and kill them then
 
 
@@ -51,10 +52,12 @@ async def _stop(bus: Bus, clock: Clock, host_id: str, command: StopRanks) -> Sto
     subject = host_subject(host_id, "cmd.stop")
     begun_ms = heard_ms = clock.monotonic_ms()
     while True:
+        gently = command.graceful
         try:
             reply = await request(bus, subject, command, StopRanksReply, timeout_s=ANSWER_S_MAX)
         except Unavailable as error:
-            if command.graceful and await _is_there(bus, host_id):
+            # Who is busy with a last step need not have answered yet.
+            if gently and (not command.graceful or await _is_there(bus, clock, host_id)):
                 heard_ms = clock.monotonic_ms()
             now_ms = clock.monotonic_ms()
             silent = now_ms >= heard_ms + UNREACHABLE_AFTER_S * 1_000
@@ -76,11 +79,15 @@ async def _stop(bus: Bus, clock: Clock, host_id: str, command: StopRanks) -> Sto
         await asyncio.sleep(RETRY_PAUSE_S)
 
 
-async def _is_there(bus: Bus, host_id: str) -> bool:
-    """Whether a host answers at all, that may be busy with its ranks' last step."""
+async def _is_there(bus: Bus, clock: Clock, host_id: str) -> bool:
+    """Whether a host says a word within ``UNREACHABLE_AFTER_S``."""
     subject = host_subject(host_id, "cmd.probe")
-    try:
-        await request(bus, subject, ProbeHost(), ProbeHostReply, timeout_s=ANSWER_S_MAX)
-    except Unavailable:
-        return False
-    return True
+    end_ms = clock.monotonic_ms() + UNREACHABLE_AFTER_S * 1_000
+    while clock.monotonic_ms() < end_ms:
+        try:
+            await request(bus, subject, ProbeHost(), ProbeHostReply, timeout_s=PROBE_S_MAX)
+        except Unavailable:
+            await asyncio.sleep(RETRY_PAUSE_S)
+        else:
+            return True
+    return False
