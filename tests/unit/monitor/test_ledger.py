@@ -87,6 +87,32 @@ def test_ledger_of_a_wait_for_hosts_separates_it_from_the_restart():
     }
 
 
+def test_ledger_lays_no_late_detection_over_the_next_generation():
+    """Seed 40013: a monitor that was told of both generations late took useful time away."""
+    ledger = account(
+        submitted_at_ms=0,
+        end_ms=1_000,
+        generations=[
+            Generation(
+                generation=1,
+                cause="launch",
+                begun_at_ms=0,
+                restore_step=-1,
+                failed_at_ms=750,
+                detected_at_ms=800,
+            ),
+            Generation(generation=2, cause="recovery", begun_at_ms=450, restore_step=2),
+        ],
+        steps=[step(1, 1, 200), step(1, 2, 300), step(2, 3, 600), step(2, 4, 700)],
+    )
+    assert nonzero(ledger) == {
+        "startup": 100,
+        "useful": 200 + 200 + 300,
+        "lost_work": 150,
+        "restart": 50,
+    }
+
+
 def test_ledger_lays_no_step_of_a_stray_over_its_successor():
     """An older generation that nobody could end steps on: the newer one's time is its own."""
     ledger = account(

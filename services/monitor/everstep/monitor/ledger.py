@@ -217,12 +217,19 @@ def _lay_step(tape: _Tape, step: Step, missing: Fraction, *, lost_until_ms: int 
 
 
 def _lay_end(tape: _Tape, generation: Generation, following: Generation, *, trained: bool) -> None:
-    """From the last completed step to the begin of the next generation."""
-    if trained:
-        tape.until(generation.failed_at_ms, Cause.LOST_WORK)
-    else:
-        tape.until(generation.failed_at_ms, _BRING_UP.get(generation.cause, Cause.RESTART))
-    tape.until(generation.detected_at_ms, Cause.DETECTION)
+    """From the last completed step to the begin of the next generation.
+
+    A monitor that learns of both late detects what ended this one when the next one trains already:
+    that costs nothing any more.
+    """
+    begun_ms = following.begun_at_ms
+    failed_ms, detected_ms = (
+        None if at_ms is None else min(at_ms, begun_ms)
+        for at_ms in (generation.failed_at_ms, generation.detected_at_ms)
+    )
+    cause = Cause.LOST_WORK if trained else _BRING_UP.get(generation.cause, Cause.RESTART)
+    tape.until(failed_ms, cause)
+    tape.until(detected_ms, Cause.DETECTION)
     if generation.paused_at_ms is not None:
         tape.until(generation.paused_at_ms, Cause.RESTART)
         tape.until(following.begun_at_ms, Cause.PAUSED)
