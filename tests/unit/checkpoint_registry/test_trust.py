@@ -216,6 +216,31 @@ def test_nothing_but_suspect_steps_is_no_fresh_start():
     assert "`everstep checkpoints trust job 30 clean`" in refused.decision.detail
 
 
+def test_reason_that_many_steps_share_is_said_once():
+    """An incident's words are long, and all that it made suspect has the same."""
+    command = ask(H1, H2, checkpoints=STORED)
+    detail = HISTORY.given(suspected(0)).when(command).decision.detail
+    assert "all 2 ranks: steps 37, 36, 30, 20, 10: suspect (loss_spike from step 0" in detail
+    assert detail.count("loss_spike") == 1
+
+
+def test_step_that_is_to_be_left_behind_is_advised_with_the_order_that_it_needs():
+    """A clean word alone brings no job back to it; the word given, only the order is left."""
+    command = ask(H1, H2, checkpoints=STORED, before_step=25)
+    refused = HISTORY.given(suspected(0)).when(command)
+    refused.then_rejected("only_suspect")
+    assert refused.decision.detail.endswith(
+        "`everstep checkpoints trust job 30 clean`, and then asks for it: "
+        "`everstep jobs restart job --from-step 30`"
+    )
+    spoken = HISTORY.given(suspected(0), said("clean", 30)).when(command)
+    spoken.then_rejected("only_suspect")
+    assert spoken.decision.detail.endswith(
+        "; somebody called step 30 sound: `everstep jobs restart job --from-step 30` goes on "
+        "from it"
+    )
+
+
 def test_false_alarm_makes_all_of_it_clean_again():
     """Nothing was bad."""
     assert restored(suspected(25), ended("false_alarm"), checkpoints=STORED)[0] == 37

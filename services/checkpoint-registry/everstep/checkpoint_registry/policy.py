@@ -100,7 +100,7 @@ def plan_restore(request: PlanRestore, history: History) -> Plan | Rejected:
         return Rejected(
             ONLY_SUSPECT if advice else "no_source",
             f"job {request.job_id}: no step can be loaded by all {request.world_size} ranks: "
-            + ("; ".join(_newest_first(passed_over, FRESH)) or "nothing is stored")
+            + (_in_one(passed_over) or "nothing is stored")
             + advice,
         )
     return _plan(request, FRESH, Candidate(memory=(), checkpoint=None), passed_over)
@@ -324,6 +324,17 @@ def _newest_first(passed_over: Mapping[int, str], step: int) -> tuple[str, ...]:
     return tuple(f"step {at}: {passed_over[at]}" for at in newer[:PASSED_OVER_MAX])
 
 
+def _in_one(passed_over: Mapping[int, str]) -> str:
+    """Say in one sentence why each step was not taken, each reason once: they may be long."""
+    steps: dict[str, list[int]] = {}
+    for step in sorted(passed_over, reverse=True)[:PASSED_OVER_MAX]:
+        steps.setdefault(passed_over[step], []).append(step)
+    return "; ".join(
+        f"step{'s' if len(at) > 1 else ''} {', '.join(map(str, at))}: {why}"
+        for why, at in steps.items()
+    )
+
+
 def _no_such_step(
     request: PlanRestore, history: History, steps: Sequence[int], remark: str
 ) -> Rejected:
@@ -340,20 +351,28 @@ def _no_such_step(
 
 
 def _advice(request: PlanRestore, history: History, steps: Sequence[int]) -> str:
-    """Say what a person can do about suspect checkpoints, if these steps have any."""
-    suspect = [
-        facts.step
+    """Say what a person can do about suspect checkpoints, if these steps have any.
+
+    What is to be left behind (``before_step``) is gone on from only if a person asks for it.
+    """
+    judged = {
+        facts.step: history.judge(generation=facts.generation, step=facts.step).trust
         for facts in request.checkpoints
         if facts.step in steps
         and history.lineage.holds(generation=facts.generation, step=facts.step)
-        and history.judge(generation=facts.generation, step=facts.step).trust is Trust.SUSPECT
-    ]
+    }
+    suspect = [step for step, trust in judged.items() if trust is Trust.SUSPECT]
     if not suspect:
         return ""
+    job_id, since = request.job_id, request.before_step or NO_CEILING
+    sound = [step for step in judged if step >= since and step not in suspect]
+    asked = f"`everstep jobs restart {job_id} --from-step {max(sound or suspect)}`"
+    if sound:
+        return f"; somebody called step {max(sound)} sound: {asked} goes on from it"
     return (
         "; a suspect step is restored once somebody says that it is clean: `everstep checkpoints "
-        f"trust {request.job_id} {max(suspect)} clean`"
-    )
+        f"trust {job_id} {max(suspect)} clean`"
+    ) + (f", and then asks for it: {asked}" if max(suspect) >= since else "")
 
 
 def _abandoned(lineage: Lineage, generation: int, step: int) -> str:
