@@ -204,8 +204,10 @@ def test_agent_killed_alone_costs_nothing_and_its_memory_is_still_used(lab: Lab,
     # While the agent was away its ranks' snapshots were not replicated, so nobody took new ones.
     wait_for(
         "snapshots to catch up",
-        lambda: lab.step_of(job_id) - lab.newest_common_snapshot(job_id) <= 1,
+        lambda: FAULT_STEP < lab.newest_common_snapshot(job_id) >= lab.step_of(job_id) - 1,
     )
+    assert lab.client.job(job_id)["generation"] == 1
+    assert lab.incidents(job_id) == []
     lab.kill_rank(host["ranks"][0], job_id)
     lab.let_go("agent-killed")
     job = ends_equal(job_id)
