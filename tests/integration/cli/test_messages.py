@@ -248,6 +248,16 @@ def test_checkpoint_that_no_restart_takes_is_not_listed_as_complete(services):
         (SCRIPT_SPEC, [], "entry: expected a script, found none at {here}/train.py"),
         (SCRIPT_SPEC, ["train.py"], "entry: {here}/train.py, line 1: invalid syntax"),
         (
+            SCRIPT_SPEC.replace("train.py", '"nosuch:main"'), [],
+            f"entry: there is no module nosuch in {{here}}, nor in the Python of {sys.prefix}",
+        ),
+        (
+            SCRIPT_SPEC.replace("}, st", "}, env: {PYTHONPATH: lib}, st").replace(
+                "train.py", '"own:train"'
+            ),
+            ["lib/own.py"], "entry: {here}/lib/own.py, line 1: invalid syntax",
+        ),
+        (
             SPEC, [],
             ("data.path: expected token shards, found nothing at {here}/corpus: "
             "`everstep data prepare SRC... --out {here}/corpus` makes them of text"),
