@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from everstep.cli.demo_state import compare_states, open_store, wait_durable
 from everstep.data.prepare import prepare
 from everstep.local import launch
 from everstep.local.state import SERVICES, Stack, StatePaths
-from everstep.memory.layout import rank_dir, slot_path
+from everstep.memory.layout import rank_dir, replica_dir, slot_path
 from everstep.memory.slot import read_preamble
 
 POLL_S = 0.05
@@ -219,6 +220,18 @@ class Lab:
                 found = [read_preamble(path) for path in paths]
                 newest.append(max((one.step for one in found if one is not None), default=0))
         return min(newest)
+
+    def kept_twice(self, job_id: str) -> bool:
+        """Whether the newest step that all ranks have lies in two hosts' memory, of each rank."""
+        ranks = [rank for host in self.hosts_of(job_id) for rank in host["ranks"]]
+        places: Counter[tuple[int, int]] = Counter()
+        for root in Path(self.stack.memory_root).iterdir():
+            for rank in ranks:
+                homes = (rank_dir(root, job_id, rank), replica_dir(root, job_id, rank))
+                slots = [read_preamble(slot_path(home, slot)) for home in homes for slot in (0, 1)]
+                places.update({(one.step, rank) for one in slots if one is not None})
+        common = {step for step, _ in places if all((step, rank) in places for rank in ranks)}
+        return bool(common) and min(places[max(common), rank] for rank in ranks) > 1
 
     def complete_steps(self, job_id: str) -> set[int]:
         """Steps whose checkpoint is complete."""

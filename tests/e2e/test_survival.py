@@ -242,6 +242,31 @@ def test_no_spare_left_waits_says_so_and_goes_on_when_one_joins(lab: Lab, ends_e
     assert causes["waiting_for_hosts"] > 0
 
 
+def test_holder_of_the_only_copies_lost_while_the_job_waits(lab: Lab, ends_equal):
+    """The others have brought copies meanwhile: it goes on from memory, not from the store."""
+    job_id = lab.submit_unhurried("pair-one-by-one", after=FAULT_STEP)
+    lab.wait_step(job_id, 1)
+    for spare in _spares(lab):
+        lab.client.cordon(spare, "no spare for this test")
+    lab.wait_step(job_id, FAULT_STEP)
+    owner = lab.hosts_of(job_id)[2]
+    holder = owner["replica_host_id"]
+    lab.kill_host(owner["host_id"])
+    lab.wait_phase(job_id, "waiting_for_hosts")
+    wait_for("second copies", lambda: lab.kept_twice(job_id))
+    lab.kill_host(holder)
+    wait_for("the second loss to be known", lambda: lab.client.job(job_id)["hosts_short"] == 2)
+    lab.let_go("pair-one-by-one")
+    for host_id in (owner["host_id"], holder):
+        lab.start_host(host_id)
+        if lab.hosts()[host_id]["state"] == "cordoned":
+            lab.client.uncordon(host_id, now=True)
+    job = ends_equal(job_id)
+    last = [g for g in job["recoveries"] if g["restore_step"] is not None][-1]
+    assert last["restore_step"] >= FAULT_STEP
+    assert last["sources"]["object_store"] == 0
+
+
 def _answers(lab: Lab) -> bool:
     try:
         lab.client.jobs()
