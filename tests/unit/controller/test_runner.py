@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from tests.unit.controller.facts import JOB, SPEC, placement
@@ -13,7 +14,7 @@ from everstep.controller.codec import AGGREGATE
 from everstep.controller.commands import LaunchJob, RecordProgress, RecoverJob, StopJob, Verdict
 from everstep.controller.outside import Fenced, Looked, Placed, Planned
 from everstep.controller.runner import Runner
-from everstep.controller.state import Job, Phase
+from everstep.controller.state import SILENT_CORRUPTION, Job, Phase
 from everstep.core.decision import Rejected
 from everstep.core.errors import Unavailable
 from everstep.core.placement import Layout
@@ -188,6 +189,17 @@ async def test_recovery_replaces_the_host_and_moves_sources_with_it():
     decided = [e.data for e in await store.load(f"job-{JOB}") if e.type == "restore_decided.v1"]
     assert [(one["own_memory"], one["peer_memory"]) for one in decided] == [(0, 0), (2, 2)]
     assert not [call for call in fleet.calls if call == "fence h1 2"]
+
+
+async def test_host_that_is_only_wrong_is_told_to_end_its_ranks():
+    """Seed 41089: it had all ranks of its job, so nothing else broke them; nobody waits for it."""
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    runner = await launched(store, fleet)
+    fleet.dead.add("h1")
+    await runner.apply(replace(lost("h1"), kind=SILENT_CORRUPTION))
+    await until(store, lambda job: job.started)
+    assert (await state_of(store)).generation == 2
+    assert "fence h1 2" in fleet.calls
 
 
 async def test_stray_ranks_are_fenced_where_they_are():

@@ -239,6 +239,8 @@ class Runner:
         return answers
 
     async def _fence(self, job: Job, action: Fence) -> Command:
+        for host_id in job.lost_hosts if job.lost_why else ():  # there, and only wrong
+            self._strays.end(job.job_id, host_id, job.generation - 1)
         silent = await self._ask_hosts(job, action.hosts, graceful=action.graceful)
         return RecordFenced(
             job_id=job.job_id,
