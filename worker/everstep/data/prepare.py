@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from everstep.core.errors import InvalidInput, NotFoundError
+from everstep.core.errors import InvalidInput, NotFoundError, Unavailable
 from everstep.data.shards import INDEX_FORMAT, INDEX_NAME, Tokens
 
 DOCUMENT_END: Final = 256
@@ -49,7 +49,8 @@ def prepare(
 
     Args:
         sources: files, and directories that are searched through.
-        out_dir: gets ``shard-<n>.bin`` and ``index.json``; older ones are replaced.
+        out_dir: gets ``shard-<n>.bin`` and ``index.json``; an older corpus of ours is replaced.
+            What lies in it is no document, so that a repeat makes the same.
         suffixes: of files in directories, e.g. ``(".py", ".md")``; none: all files.
         exclude: names of directories that are not entered, e.g. ``site-packages``.
         shard_tokens: tokens a shard.
@@ -57,18 +58,31 @@ def prepare(
 
     Raises:
         NotFoundError: a source does not exist.
-        InvalidInput: there is no document, or every document is empty.
+        InvalidInput: there is no document, every document is empty, or ``out_dir`` has shards that
+            are not ours.
+        Unavailable: a shard cannot be written.
     """
-    documents = list(_documents(sources, suffixes, frozenset(exclude)))
+    inside = out_dir.resolve()
+    documents = [
+        path
+        for path in _documents(sources, suffixes, frozenset(exclude))
+        if inside not in path.resolve().parents
+    ]
     if not documents:
         wanted = f" ending in {', '.join(suffixes)}" if suffixes else ""
         raise InvalidInput(
             f"no files{wanted} in {', '.join(str(source) for source in sources) or 'no sources'}"
         )
     out_dir.mkdir(parents=True, exist_ok=True)
-    (out_dir / INDEX_NAME).unlink(missing_ok=True)
-    for old in out_dir.glob("shard-*.bin"):
+    older = sorted(out_dir.glob("shard-*.bin"))
+    if older and not (out_dir / INDEX_NAME).exists():
+        raise InvalidInput(
+            f"{older[0]} is there, without the {INDEX_NAME} of a corpus that was made here: take "
+            "another --out, or remove it"
+        )
+    for old in older:
         old.unlink()
+    (out_dir / INDEX_NAME).unlink(missing_ok=True)
     written = _write_shards(documents, out_dir, shard_tokens, progress)
     tokens = sum(count for _, count in written)
     if tokens == 0:
@@ -125,7 +139,7 @@ def _write_shards(
         while len(tokens) >= limit and len(tokens):
             name = f"shard-{len(written):05d}.bin"
             part = tokens[:shard_tokens]
-            part.astype("<u2", copy=False).tofile(out_dir / name)
+            _write_shard(out_dir / name, part)
             written.append((name, len(part)))
             tokens = tokens[shard_tokens:]
         pending, pending_tokens = [tokens], len(tokens)
@@ -140,3 +154,11 @@ def _write_shards(
             progress(number, len(documents))
     flush(1)
     return written
+
+
+def _write_shard(path: Path, tokens: Tokens) -> None:
+    try:
+        path.write_bytes(tokens.astype("<u2", copy=False).data)  # tofile loses a buffer's error
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise Unavailable(f"cannot write {path}: {error}") from error

@@ -1,0 +1,45 @@
+"""What preparing a corpus leaves alone, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from everstep.core.errors import InvalidInput, Unavailable
+from everstep.data.prepare import prepare
+
+
+def test_corpus_within_its_sources_is_made_again_alike(tmp_path):
+    """Its own shards are no documents."""
+    (tmp_path / "text").write_text("some text")
+    out = tmp_path / "corpus"
+    made = prepare([tmp_path], out)
+    before = (out / "shard-00000.bin").read_bytes()
+    assert prepare([tmp_path], out) == made
+    assert (out / "shard-00000.bin").read_bytes() == before
+
+
+def test_shards_of_others_are_not_replaced(tmp_path):
+    """Token files are often called so; whose these are nobody knows."""
+    (tmp_path / "text").write_text("some text")
+    other = tmp_path / "corpus" / "shard-00007.bin"
+    other.parent.mkdir()
+    other.write_bytes(b"theirs")
+    with pytest.raises(InvalidInput, match=f"^{other} is there, without the index.json"):
+        prepare([tmp_path / "text"], other.parent)
+    assert other.read_bytes() == b"theirs"
+
+
+def test_shard_that_cannot_be_written_is_named_and_not_left(tmp_path):
+    """A disk that is full names no file by itself, and half a shard would be nobody's."""
+    (tmp_path / "text").write_text("some text")
+    shard = tmp_path / "corpus" / "shard-00000.bin"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
+    try:
+        with pytest.raises(Unavailable, match=f"^cannot write {shard}: "):
+            prepare([tmp_path / "text"], shard.parent)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not shard.exists()
