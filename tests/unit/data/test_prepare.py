@@ -34,7 +34,7 @@ def test_shards_of_others_are_not_replaced(tmp_path):
 def test_shard_that_cannot_be_written_is_named_and_not_left(tmp_path):
     """A disk that is full names no file by itself, and half a shard would be nobody's."""
     (tmp_path / "text").write_text("some text")
-    shard = tmp_path / "corpus" / "shard-00000.bin"
+    shard = tmp_path / "corpus" / "shard-00000.bin.unfinished"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
     try:
@@ -43,3 +43,19 @@ def test_shard_that_cannot_be_written_is_named_and_not_left(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not shard.exists()
+
+
+def test_preparation_that_was_interrupted_is_begun_again(tmp_path):
+    """What it left is nobody else's, and is gone afterwards."""
+    (tmp_path / "text").write_text("some text")
+    out = tmp_path / "corpus"
+
+    def interrupt(done: int, _: int) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "more").write_text("and more of it")
+    with pytest.raises(KeyboardInterrupt):
+        prepare([tmp_path], out, shard_tokens=4, progress=interrupt)
+    assert len(list(out.iterdir())) == 3
+    prepare([tmp_path / "text"], out)
+    assert sorted(path.name for path in out.iterdir()) == ["index.json", "shard-00000.bin"]

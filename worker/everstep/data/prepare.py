@@ -22,6 +22,7 @@ DOCUMENT_END: Final = 256
 VOCAB_SIZE: Final = 257
 # 64 Mi tokens, 128 MiB a file: few files for large corpora, small enough to copy in seconds.
 SHARD_TOKENS: Final = 64 * 1024 * 1024
+UNFINISHED: Final = ".unfinished"  # behind a shard's name until all are there: surely ours
 
 Progress = Callable[[int, int], None]
 
@@ -80,13 +81,15 @@ def prepare(
             f"{older[0]} is there, without the {INDEX_NAME} of a corpus that was made here: take "
             "another --out, or remove it"
         )
-    for old in older:
+    for old in (*older, *out_dir.glob(f"shard-*.bin{UNFINISHED}")):
         old.unlink()
     (out_dir / INDEX_NAME).unlink(missing_ok=True)
     written = _write_shards(documents, out_dir, shard_tokens, progress)
     tokens = sum(count for _, count in written)
     if tokens == 0:
         raise InvalidInput(f"the {len(documents)} documents hold no text: the corpus is empty")
+    for name, _ in written:
+        (out_dir / f"{name}{UNFINISHED}").rename(out_dir / name)
     index = {
         "format": INDEX_FORMAT,
         "version": 1,
@@ -139,7 +142,7 @@ def _write_shards(
         while len(tokens) >= limit and len(tokens):
             name = f"shard-{len(written):05d}.bin"
             part = tokens[:shard_tokens]
-            _write_shard(out_dir / name, part)
+            _write_shard(out_dir / f"{name}{UNFINISHED}", part)
             written.append((name, len(part)))
             tokens = tokens[shard_tokens:]
         pending, pending_tokens = [tokens], len(tokens)
