@@ -338,6 +338,13 @@ def test_refusal_by_another_service_fails_the_job_with_its_words():
     )
 
 
+def test_job_that_waits_for_hosts_waits_on_when_one_leaves():
+    """Seed 42001: the agent of one was only started anew, and the job failed."""
+    short = HostsShort(job_id=JOB, generation=1, missing=1, at_ms=2)
+    refused = RecordRefused(job_id=JOB, generation=1, why="does_not_fit", detail="", at_ms=3)
+    JOBS.given(*LAUNCHED, short).when(refused).then()
+
+
 def test_restart_from_a_step_that_is_gone_goes_on_from_the_newest():
     """A person's wish that cannot be fulfilled must not cost the run; the reason is told."""
     restarted = (*RUNNING, replace(begun(2, "restart"), from_step=30))

@@ -85,6 +85,7 @@ RunCommand = (
 PersonCommand = RestartJob | StopJob | PauseJob | ResumeJob | SaveCheckpoint
 NOTHING: Accepted[Event] = Accepted()
 TOO_SMALL: Final = "host_too_small"  # the monitor's kind: memory does not hold the ranks' snapshots
+DOES_NOT_FIT: Final = "does_not_fit"  # the inventory's code: not even with every host free
 
 # The registry's codes for: that step is not there, or not whole any more.
 NO_SUCH_STEP: Final = frozenset({"no_such_step", "no_source"})
@@ -224,7 +225,9 @@ def _by_the_run(command: RunCommand, job: Job) -> Decision:
             lost = tuple(h for h in command.hosts if h not in job.lost_hosts)
             return Accepted((without(job, lost, command.at_ms),)) if lost else NOTHING
         case RecordRefused():
-            return Accepted((_refused(command, job),))
+            # It did fit when it began to wait: a host has left, as agents do that start anew.
+            waits = job.phase is Phase.WAITING_FOR_HOSTS and command.why == DOES_NOT_FIT
+            return NOTHING if waits else Accepted((_refused(command, job),))
         case RecordProgress():
             coming_up = job.phase in COMING_UP and job.placed
             first_word = job.phase is Phase.RUNNING and not job.stepped and command.step > 0

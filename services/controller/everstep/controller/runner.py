@@ -265,17 +265,14 @@ class Runner:
         placed = await self._outside.place(job, action.lost_hosts)
         at_ms = self._clock.now_ms()
         if isinstance(placed, Rejected):
-            if placed.why == "stale_generation":
-                return None
-            return self._refused(job, placed, at_ms)
+            await self._while_short(job)
+            return None if placed.why == "stale_generation" else self._refused(job, placed, at_ms)
         if placed.placement is None:
             short = RecordShort(
                 job_id=job.job_id, generation=job.generation, missing=placed.missing, at_ms=at_ms
             )
             await self.apply(short)
-            if job.phase is Phase.WAITING_FOR_HOSTS:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._hosts_freed.wait(), POLL_S)
+            await self._while_short(job)
             return None
         return RecordPlacement(
             job_id=job.job_id,
@@ -366,8 +363,7 @@ class Runner:
                 hosts=hosts,
                 at_ms=self._clock.now_ms(),
             )
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._hosts_freed.wait(), POLL_S)
+        await self._while_short(job)
         return None
 
     async def _await_room(self, job: Job, action: AwaitRoom) -> Command | None:
@@ -376,9 +372,14 @@ class Runner:
             return BeginGrow(
                 job_id=job.job_id, generation=job.generation, at_ms=self._clock.now_ms()
             )
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._hosts_freed.wait(), POLL_S)
+        await self._while_short(job)
         return None
+
+    async def _while_short(self, job: Job) -> None:
+        """Wait until hosts are freed, for a while, if the job has been told to wait or runs."""
+        if job.phase in {Phase.WAITING_FOR_HOSTS, Phase.RUNNING}:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hosts_freed.wait(), POLL_S)
 
     def _lost(self, job: Job, hosts: tuple[str, ...]) -> RecordLost:
         return RecordLost(
