@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -11,11 +12,13 @@ from everstep.checkpoint_registry import decider as registry
 from everstep.checkpoint_registry.lineage import NO_CEILING, Lineage
 from everstep.checkpoint_registry.policy import plan_restore
 from everstep.controller import decider as controller
+from everstep.controller import runner
 from everstep.controller.outside import Looked
 from everstep.controller.runner import Runner
 from everstep.monitor.detectors import sight
 from everstep.monitor.state import Watch
 from everstep.monitor.watcher import Watcher
+from everstep.sim.carrying import Carrier
 from everstep.sim.host import HostRun
 from everstep.sim.network import Conditions
 from everstep.sim.scenarios import SCENARIOS, play
@@ -54,6 +57,25 @@ def test_without_the_two_slot_rule_no_common_step_is_left(monkeypatch):
     """Survivors would run ahead of a dead host's replica."""
     monkeypatch.setattr(HostRun, "replicated", property(lambda _: True))
     fails("replica_behind")
+
+
+def test_without_second_places_a_wait_for_hosts_may_cost_the_steps_since_the_store(monkeypatch):
+    """What one host alone holds dies with it; that it stays alone is found by itself, too."""
+
+    async def wait(*_):
+        await asyncio.sleep(10.0)
+
+    monkeypatch.setattr(runner, "keep_twice", wait)
+    fails("pair_lost_one_by_one_while_waiting")
+    with pytest.raises(AssertionError, match="keeps its newest step once"):
+        play("no_spare")
+
+
+def test_copies_that_nobody_makes_are_found(monkeypatch):
+    """Both ends are well, and the peer never has what its partner holds."""
+    monkeypatch.setattr(Carrier, "_push", lambda *_: False)
+    with pytest.raises(AssertionError, match="holds on h0-0 what came after step -1, and h1-1"):
+        play("undisturbed")
 
 
 def test_without_lineage_an_abandoned_state_comes_back(monkeypatch):
