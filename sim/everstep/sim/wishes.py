@@ -31,7 +31,12 @@ async def set_interval(world: World, random: Random) -> None:
 
 
 async def leave(world: World, random: Random) -> None:
-    """A person lets a host leave that may be needed; its agent joins again by itself."""
+    """A person lets a host leave that may be needed; its agent joins again by itself.
+
+    Not before all jobs have begun: one that is launched on a fleet that is too small is refused.
+    """
+    if {job_id for job_id, _ in world.trainings} != set(world.launched):
+        return
     host_id = random.choice(sorted(world.hosts))
     await insist(world, hosts_pb2.LeaveHost(host_id=host_id, at_ms=world.clock.now_ms()))
 
