@@ -91,6 +91,20 @@ def test_exit_of_another_generation_changes_nothing():
     given.when(ObserveExit(**exit_of(0, 3, ExitClass.KILLED))).then()
 
 
+def test_run_whose_ends_come_before_its_placement_is_finished():
+    """Seed 42090: the controller's word was late, and the job was never over."""
+    ends = [exit_of(r, 1, ExitClass.FINISHED) for r in (0, 1)]
+    begun, placed = up(1)
+    given = WATCH.given(begun)
+    for end in ends:
+        given.when(ObserveExit(**end)).then(RankEnded(**end))
+        given = given.given(RankEnded(**end))
+    word = MarkJob(job_id="j", generation=1, mark=Mark.PLACED, hosts=HOSTS)
+    given.when(word).then(placed, RunFinished(job_id="j", generation=1, step=10, at_ms=101))
+    given = WATCH.given(begun, RankEnded(**ends[0]))
+    given.when(word).then(placed)
+
+
 def test_run_is_finished_when_the_last_rank_is():
     """Not before: a rank may still fail in its last save."""
     first, second = (exit_of(r, 1, ExitClass.FINISHED) for r in (0, 1))

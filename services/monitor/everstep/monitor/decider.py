@@ -8,7 +8,7 @@ being paused or moved: a run that is through is through.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, assert_never
 
@@ -95,9 +95,13 @@ def _mark(command: MarkJob, watch: Watch) -> Decision:
         steps=command.steps,
         corruption=command.corruption,
     )
-    if command.mark is not Mark.ENDED:
+    if command.mark is Mark.ENDED:
+        return Accepted((*_closed(watch, command), marked))
+    if command.mark is not Mark.PLACED or watch.placed:
         return Accepted((marked,))
-    return Accepted((*_closed(watch, command), marked))
+    # Hosts may have told of all ends before the controller's word of its ranks has come.
+    after = evolve(watch, marked)
+    return Accepted((marked, *_over(watch, after.ended, after.world_size)))
 
 
 def _exit(command: ObserveExit, watch: Watch) -> Decision:
@@ -118,19 +122,26 @@ def _exit(command: ObserveExit, watch: Watch) -> Decision:
     after = evolve(watch, ended)
     leaving = command.generation == watch.leaving_generation
     ends = after.leaving if leaving else after.ended
-    finished = [e for e in ends.values() if e.exit_class is ExitClass.FINISHED]
-    ranks = watch.leaving_count if leaving else watch.world_size
-    if not (watch.placed or leaving) or len(finished) < ranks:
+    if not (watch.placed or leaving):
         return Accepted((ended,))
+    ranks = watch.leaving_count if leaving else watch.world_size
+    return Accepted((ended, *_over(watch, ends, ranks)))
+
+
+def _over(watch: Watch, ends: Mapping[int, RankEnded], ranks: int) -> list[Event]:
+    """End the run if that many ranks of one generation have finished."""
+    finished = [e for e in ends.values() if e.exit_class is ExitClass.FINISHED]
+    if not finished or len(finished) < ranks:
+        return []
     done = RunFinished(
-        job_id=command.job_id,
-        generation=command.generation,
+        job_id=watch.job_id,
+        generation=finished[0].generation,
         step=max(e.step for e in finished),
         at_ms=max(e.at_ms for e in finished),
         detail=_uneven(finished),
     )
     # After the last step there is no next one to recover with: returning is as good.
-    return Accepted((ended, done, *_recovered(watch, done.at_ms)))
+    return [done, *_recovered(watch, done.at_ms)]
 
 
 def _concerns(command: ObserveExit, watch: Watch) -> bool:
