@@ -37,7 +37,7 @@ class FakeFleet:
         self.hosts: list[str] = ["h0", "h1"]
         self.calls: list[str] = []
         self.starts: dict[tuple[str, int], tuple[int, list[int]]] = {}
-        self.services_away = 0
+        self.services_away = self.plans_away = 0
         self.refuse_place: Rejected | None = None
         self.full: set[str] = set()
 
@@ -90,6 +90,9 @@ class FakeFleet:
         await asyncio.sleep(0)
         self.calls.append(f"plan {job.generation}")
         self._maybe_away()
+        if self.plans_away:
+            self.plans_away -= 1
+            raise Unavailable("whatever there is is suspect")
         if job.generation == 1:
             return Planned(step=-1, sources=RestoreSources(), passed_over=())
         holder = Holder(host_id="h0", generation=1, own=range(4))
@@ -338,6 +341,21 @@ async def test_services_that_are_away_are_asked_again():
     fleet.services_away = 3
     await runner.apply(lost("h1"))
     await until(store, lambda job: job.started and job.generation == 2)
+
+
+async def test_plan_that_is_asked_for_again_asks_no_host_again():
+    """A registry may wait for a person: each question to a host is one whose answer may be lost.
+
+    Found by seed 42026: of a job that waited so, sound hosts were cordoned one after the other.
+    """
+    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
+    runner = await launched(store, fleet)
+    await until(store, lambda job: job.started)
+    fleet.plans_away = 3
+    await runner.apply(lost("h1"))
+    await until(store, lambda job: job.started and job.generation == 2)
+    assert fleet.calls.count("plan 2") == 4
+    assert fleet.calls.count("fence h0 2") == 2, "for what it holds, and once for its port"
 
 
 async def test_layout_that_never_fits_fails_the_launch():

@@ -13,9 +13,9 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from everstep.controller.answers import Answers
 from everstep.controller.codec import STREAM_PREFIX
 from everstep.controller.commands import (
     BeginDrain,
@@ -30,7 +30,7 @@ from everstep.controller.commands import (
     RecordStarted,
 )
 from everstep.controller.events import Event
-from everstep.controller.outside import Fenced, Looked, Outside, Planned
+from everstep.controller.outside import Looked, Outside
 from everstep.controller.policy import (
     Action,
     AwaitRoom,
@@ -63,15 +63,6 @@ POLL_S: Final = 1.0
 RETRY_S: Final = 0.3  # pause after a service did not answer; they are back within seconds
 
 
-@dataclass(slots=True)
-class _Answers:
-    """What hosts and the registry said about one generation."""
-
-    generation: int = 0
-    fenced: dict[str, Fenced] = field(default_factory=dict)
-    plan: Planned | None = None
-
-
 class Runner:
     """Drives all jobs that have not ended."""
 
@@ -83,7 +74,7 @@ class Runner:
         self._clock = clock
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
-        self._answers: dict[str, _Answers] = {}
+        self._answers: dict[str, Answers] = {}
         self._strays = Strays(outside, self.state)
         self._hosts_freed = asyncio.Event()
         self.watch = Watch(outside, self.apply, clock)
@@ -232,10 +223,10 @@ class Runner:
             )
             await asyncio.sleep(RETRY_S)
 
-    def _answers_of(self, job: Job) -> _Answers:
+    def _answers_of(self, job: Job) -> Answers:
         answers = self._answers.get(job.job_id)
         if answers is None or answers.generation != job.generation:
-            answers = self._answers[job.job_id] = _Answers(generation=job.generation)
+            answers = self._answers[job.job_id] = Answers(generation=job.generation)
         return answers
 
     async def _fence(self, job: Job, action: Fence) -> Command:
@@ -288,10 +279,8 @@ class Runner:
         assert job.placement is not None
         answers = self._answers_of(job)
         first = job.placement.hosts[0].host_id
-        # The first rank's host is asked once more in any case: after a long wait for hosts its
-        # rendezvous port may be taken by now.
         hosts = (*job.placement.host_ids, *job.leftovers)
-        asked = tuple(h for h in hosts if h == first or h not in answers.fenced)
+        asked = answers.to_ask(hosts, self._clock.monotonic_ms())
         silent = set(await self._ask_hosts(job, asked)) - set(job.leftovers)
         if silent:
             return self._lost(job, tuple(sorted(silent)))
