@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -111,7 +112,14 @@ async def test_model_is_put_together_with_its_bits(stored, tmp_path: Path):
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGHUP])
+def ending(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
+    """A signal that is not ignored, however the tests were started (``nohup``)."""
+    before = signal.signal(request.param, signal.SIG_DFL)
+    yield request.param
+    signal.signal(request.param, before)
+
+
 def test_export_that_is_ended_leaves_nothing_behind(tmp_path: Path, ending: signal.Signals):
     """Between two objects: the process ends as programs do that the signal ends."""
 

@@ -207,6 +207,17 @@ def test_order_of_what_is_told_changes_nothing(data):
     assert sides_of(one) == sides_of(LinkLook(at_ms=NOW, hosts=hosts, checks=tuple(shuffled)))
 
 
+def test_silent_host_that_nobody_has_checked_is_on_neither_side():
+    """Of two halves of seven one looked larger because nobody had drawn a silent host of the other.
+
+    Found by the test below.
+    """
+    hosts, away = names(14), names(7)
+    silent = frozenset(hosts[one] for one in (0, 7, 8, 11, 12, 13))
+    sides = sides_of(look(hosts, without(*away), silent=silent))
+    assert (sides.cut, sides.tie) == ((), True)
+
+
 @settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_named_hosts_are_always_cut_and_fewer_than_half(data):

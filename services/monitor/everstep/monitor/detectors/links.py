@@ -129,8 +129,9 @@ def sides_of(look: LinkLook) -> Sides:
         return _bad_links(pairs, broken, mine)
     stays, rest = apart[0], apart[1:]
     away = frozenset().union(*rest)
-    here, there = len(stays & mine), len(away & mine)
-    if here < there or (here == there and len(stays) <= len(away)):
+    others = away | (mine - stays)  # who is silent and was checked by nobody may be on their side
+    here, there = len(stays & mine), len(others & mine)
+    if here < there or (here == there and len(stays) <= len(others)):
         return Sides(
             tie=True,
             text=f"its hosts fall into {len(apart)} parts that do not reach one another "
