@@ -170,6 +170,17 @@ def test_loss_that_does_not_scatter_is_not_judged_by_its_last_digits():
     assert [found.step for found in run(*flat, *after)[1]] == [43]
 
 
+def test_loss_that_is_only_rounding_is_not_measured():
+    """A toy that has learnt its data by heart: factors of ten mean nothing, a real loss does."""
+    toy = [
+        Point(step=s, position=s - 1, loss=10.0 ** (-13 + s % 97 / 20), grad_norm=1e-9)
+        for s in range(1, 300)
+    ]
+    assert run(*toy)[1] == []
+    after = [changed(toy[0], step=s, loss=1e-3) for s in range(300, 303)]
+    assert [found.step for found in run(*toy, *after)[1]] == [302]
+
+
 def test_loss_that_may_be_negative_is_measured_as_it_is():
     """A logarithm would call every sign change a spike."""
     low = [Point(step=s, position=s - 1, loss=math.sin(s), grad_norm=1.0) for s in range(1, 200)]

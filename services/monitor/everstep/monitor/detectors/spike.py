@@ -35,6 +35,9 @@ SCALE: Final = 1.4826  # of a normal distribution's median absolute deviation to
 # Of the log of a loss: half a per cent, so that 6 deviations are at least 3 %. A loss that hardly
 # scatters (a large batch, late in a run) would otherwise be judged by its last digits.
 LOSS_SIGMA_MIN: Final = 0.005
+# A loss that is smaller is a model that has learnt all there is: what is left is rounding (float32
+# has 1e-7 of 1), and its logarithm jumps about.
+LOSS_LEAST: Final = 1e-6
 NORM_SIGMA_MIN: Final = 0.05  # norms scatter by tens of per cent; chosen ten times the loss's
 # The newest points, and those of them that say what the loss is just now: their median lags behind
 # a fall by half of them, so that a fall that ends is no rise. Of losses that hang together over
@@ -260,10 +263,15 @@ def _deviations(course: Course, point: Point, rules: NumericsRules) -> tuple[_He
     """Return how far the loss and the norm are above the window's."""
     if len(course.window) < rules.window_steps_min:
         return _Height(), _Height()
+    losses = [_told_apart(sound.loss) for sound in course.window]
     return (
-        _height(point.loss, [sound.loss for sound in course.window], LOSS_SIGMA_MIN),
+        _height(_told_apart(point.loss), losses, LOSS_SIGMA_MIN),
         _height(point.grad_norm, [sound.norm for sound in course.window], NORM_SIGMA_MIN),
     )
+
+
+def _told_apart(loss: float) -> float:
+    return max(loss, LOSS_LEAST) if loss > 0 else loss
 
 
 def _height(value: float, window: list[float], sigma_min: float) -> _Height:
