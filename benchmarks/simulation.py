@@ -2,7 +2,8 @@
 
 Where a closed form of ``everstep.core.waste`` applies (failures at random, hosts always to be had),
 its waste is beside the simulated one. Run: ``make bench NAME=simulation`` or ``python -m
-benchmarks.simulation``; ``--days`` and ``--seeds`` make it shorter, ``--only`` takes some cases.
+benchmarks.simulation``; ``--days`` and ``--seeds`` make it shorter; ``--only`` takes some cases, and
+keeps the others with their older dates.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any, Final
 
@@ -218,14 +220,17 @@ def main() -> None:
         for name in options.only:
             waiting = [pool.submit(one, name, seed, options.days) for seed in range(options.seeds)]
             cases[name] = figures_of(name, [future.result() for future in waiting])
+            cases[name]["date"] = datetime.now(UTC).isoformat(timespec="seconds")
             print(json.dumps({name: cases[name]}), file=sys.stderr, flush=True)
-    whole = options.seeds >= SEEDS and len(cases) == len(CASES)
+    whole = (options.seeds, options.days) == (SEEDS, DAYS)
+    older = figures.kept("simulation").get("cases", {}) if whole else {}
     figures.save(
         "simulation",
         {
             "days": options.days,
             "seeds": options.seeds,
-            "cases": cases,
+            "made_in_this_run": list(cases),
+            "cases": {name: found for name in CASES if (found := (older | cases).get(name))},
             "replayed": "from the events of the run that waited, as plan --from-history does",
             "machine": before,
         },

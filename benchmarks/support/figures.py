@@ -57,6 +57,13 @@ def versions(names: Sequence[str]) -> Json:
     return {name: metadata.version(name) for name in names}
 
 
+def kept(name: str) -> Json:
+    """Return the figures that a whole run has kept; none if none has."""
+    file = RESULTS / f"{name}.json"
+    found: Json = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
 def save(name: str, figures: Json, *, keep: bool) -> None:
     """Print the figures; ``keep`` them as ``results/<name>.json`` when the run was a whole one."""
     document = {
