@@ -2,7 +2,7 @@
 
 Where a closed form of ``everstep.core.waste`` applies (failures at random, hosts always to be had),
 its waste is beside the simulated one. Run: ``make bench NAME=simulation`` or ``python -m
-benchmarks.simulation``; ``--days`` and ``--seeds`` make it shorter; ``--only`` takes some cases, and
+benchmarks.simulation``; ``--days`` and ``--seeds`` make it shorter; ``--only`` takes some cases and
 keeps the others with their older dates.
 """
 
