@@ -70,7 +70,7 @@ def test_export_that_is_ended_while_it_waits_leaves_nothing_and_ends_at_once(
     services, stalled, tmp_path, ending
 ):
     """What it was writing is gone, and no thread keeps the process."""
-    found = {**CHECKPOINT, "manifest_uri": URI, "state": "complete"}
+    found = {**CHECKPOINT, "manifest_uri": URI, "shards": MANIFEST["shards"]}
     services.on("GET", "/v1/checkpoints/j/30", found)
     export = subprocess.Popen(
         [sys.executable, "-m", "everstep.cli", "checkpoints", "export", "j", "30", "--out", "out"],
