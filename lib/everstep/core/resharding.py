@@ -16,7 +16,7 @@ what a rank needs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from everstep.core.errors import InvalidInput
@@ -85,8 +85,10 @@ def elder_of(old: Layout, new: Layout, rank: int, *, lost: Collection[int] = ())
     """
     at = _place(old, new, rank)
     group = at.replicate * new.dp_shard + at.shard
-    gone = {_group_of(old, one) for one in lost}
-    left = [one for one in range(old.dp_replicate * old.dp_shard) if one not in gone]
+    left: Sequence[int] = range(old.dp_replicate * old.dp_shard)
+    if lost:
+        gone = {_group_of(old, one) for one in lost}
+        left = [one for one in left if one not in gone]
     if not left:
         raise InvalidInput(f"every data-parallel group of {old} has lost ranks: {sorted(lost)}")
     is_new = group not in left
@@ -130,12 +132,11 @@ def sources_needed(
     else:  # a dimension may be cut by both: no part of the stage can be excluded
         columns = range(old.tp)
         shards = set(range(old.dp_shard))
-    wanted = (
-        Coordinate(pp=at.pp, replicate=replica, shard=shard, tp=tp)
-        for shard in shards
-        for tp in columns
-    )
-    found = {_kept(old, rank_at(old, one), lost) for one in wanted}
+    # As ``rank_at``, in plain numbers: an inventory asks for all ranks of a job while it waits.
+    stage = (at.pp * old.dp_replicate + replica) * old.dp_shard
+    found = {(stage + shard) * old.tp + tp for shard in shards for tp in columns}
+    if lost:
+        found = {_kept(old, one, lost) for one in found}
     return tuple(sorted(found | {elder.rank}))
 
 
