@@ -83,18 +83,7 @@ def elder_of(old: Layout, new: Layout, rank: int, *, lost: Collection[int] = ())
     Raises:
         InvalidInput: no group is left, the stages differ, or there is no such rank.
     """
-    at = _place(old, new, rank)
-    group = at.replicate * new.dp_shard + at.shard
-    left: Sequence[int] = range(old.dp_replicate * old.dp_shard)
-    if lost:
-        gone = {_group_of(old, one) for one in lost}
-        left = [one for one in left if one not in gone]
-    if not left:
-        raise InvalidInput(f"every data-parallel group of {old} has lost ranks: {sorted(lost)}")
-    is_new = group not in left
-    replicate, shard = divmod(left[group % len(left)] if is_new else group, old.dp_shard)
-    elder = Coordinate(pp=at.pp, replicate=replicate, shard=shard, tp=at.tp % old.tp)
-    return Elder(rank=rank_at(old, elder), group=group, is_new=is_new)
+    return _elder(old, new, _place(old, new, rank), lost)[0]
 
 
 def sources_needed(
@@ -124,8 +113,7 @@ def sources_needed(
             rank.
     """
     at = _place(old, new, rank)
-    elder = elder_of(old, new, rank, lost=lost)
-    replica = coordinate_of(old, elder.rank).replicate
+    elder, elder_at = _elder(old, new, at, lost)
     if old.tp == new.tp:
         columns: Iterable[int] = (at.tp,)
         shards = _shards(old.dp_shard, new.dp_shard, at.shard, lengths)
@@ -133,7 +121,7 @@ def sources_needed(
         columns = range(old.tp)
         shards = set(range(old.dp_shard))
     # As ``rank_at``, in plain numbers: an inventory asks for all ranks of a job while it waits.
-    stage = (at.pp * old.dp_replicate + replica) * old.dp_shard
+    stage = (at.pp * old.dp_replicate + elder_at.replicate) * old.dp_shard
     found = {(stage + shard) * old.tp + tp for shard in shards for tp in columns}
     if lost:
         found = {_kept(old, one, lost) for one in found}
@@ -169,6 +157,23 @@ def stand_ins(old: Layout, rank: int) -> tuple[int, ...]:
         for replicate in range(old.dp_replicate)
     )
     return tuple(other for other in (rank_at(old, copy) for copy in copies) if other != rank)
+
+
+def _elder(
+    old: Layout, new: Layout, at: Coordinate, lost: Collection[int]
+) -> tuple[Elder, Coordinate]:
+    """Return the elder of the rank at a place, and the elder's own place."""
+    group = at.replicate * new.dp_shard + at.shard
+    left: Sequence[int] = range(old.dp_replicate * old.dp_shard)
+    if lost:
+        gone = {_group_of(old, one) for one in lost}
+        left = [one for one in left if one not in gone]
+    if not left:
+        raise InvalidInput(f"every data-parallel group of {old} has lost ranks: {sorted(lost)}")
+    is_new = group not in left
+    replicate, shard = divmod(left[group % len(left)] if is_new else group, old.dp_shard)
+    elder = Coordinate(pp=at.pp, replicate=replicate, shard=shard, tp=at.tp % old.tp)
+    return Elder(rank=rank_at(old, elder), group=group, is_new=is_new), elder
 
 
 def _kept(old: Layout, rank: int, lost: Collection[int]) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from everstep.core.placement import Layout, Placement
@@ -30,6 +30,19 @@ from everstep.host_inventory.settling import settle
 from everstep.host_inventory.state import Fleet, Host, HostState, Job
 
 Answer = Placed | HostsShort | NeverFits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Room:
+    """Hosts enough to place a job on anew.
+
+    Args:
+        hosts: sorted.
+        old: where its state lies; None for a job that had no seats.
+    """
+
+    hosts: Sequence[Host]
+    old: Placement | None
 
 
 def why_bad_layout(layout: Layout) -> str:
@@ -52,26 +65,8 @@ def place(job_id: str, layout: Layout, fleet: Fleet) -> Answer:
     cannot be filled after it had been released, is placed from scratch; so is one whose layout
     changes, on its own hosts as far as they go, because they hold its state.
     """
-    job = fleet.jobs.get(job_id)
-    held = job is not None and job.held and job.placement is not None
-    if job is not None and job.placement is not None and job.placement.layout == layout:
-        answer = reseat(job, job.placement, fleet)
-        if held or isinstance(answer, Placed):
-            return answer
-    never = "" if held else _why_never(layout, fleet)
-    if never:
-        return NeverFits(detail=never)
-    free = [host for _, host in sorted(fleet.hosts.items()) if host.state is HostState.SPARE]
-    if not held:
-        return _launch(layout, free)
-    mine = [
-        host
-        for _, host in sorted(fleet.hosts.items())
-        if host.job_id == job_id and host.state is HostState.ACTIVE
-    ]
-    old = job.placement if job is not None else None
-    answer = _launch(layout, mine, old)
-    return answer if isinstance(answer, Placed) else _launch(layout, [*mine, *free], old)
+    found = _find(job_id, layout, fleet)
+    return _launch(layout, found) if isinstance(found, _Room) else found
 
 
 def replaceable(job_id: str, hosts: Sequence[str], fleet: Fleet) -> tuple[str, ...]:
@@ -94,8 +89,10 @@ def placeable(job_id: str, layouts: Sequence[Layout], fleet: Fleet) -> Layout | 
     job = fleet.jobs.get(job_id)
     if job is None or not job.held:
         return None
-    fits = (layout for layout in layouts if isinstance(place(job_id, layout, fleet), Placed))
-    return next(fits, None)
+    for layout in layouts:
+        if isinstance(_find(job_id, layout, fleet), Placed | _Room):
+            return layout
+    return None
 
 
 def reduced(wanted: Layout, got: Layout) -> str:
@@ -135,28 +132,54 @@ def _why_never(layout: Layout, fleet: Fleet) -> str:
     return ""
 
 
-def _launch(
-    layout: Layout, free: Sequence[Host], old: Placement | None = None
-) -> Placed | HostsShort:
-    """Place ranks on free hosts, each near its state if they had another placement before."""
+def _find(job_id: str, layout: Layout, fleet: Fleet) -> Answer | _Room:
+    """Return the job's seats if it keeps them, or on which hosts it can be placed anew."""
+    job = fleet.jobs.get(job_id)
+    held = job is not None and job.held and job.placement is not None
+    if job is not None and job.placement is not None and job.placement.layout == layout:
+        answer = reseat(job, job.placement, fleet)
+        if held or isinstance(answer, Placed):
+            return answer
+    never = "" if held else _why_never(layout, fleet)
+    if never:
+        return NeverFits(detail=never)
+    free = [host for _, host in sorted(fleet.hosts.items()) if host.state is HostState.SPARE]
+    if not held:
+        return _room(layout, free, None)
+    mine = [
+        host
+        for _, host in sorted(fleet.hosts.items())
+        if host.job_id == job_id and host.state is HostState.ACTIVE
+    ]
+    old = job.placement if job is not None else None
+    found = _room(layout, mine, old)
+    return found if isinstance(found, _Room) else _room(layout, [*mine, *free], old)
+
+
+def _room(layout: Layout, free: Sequence[Host], old: Placement | None) -> _Room | HostsShort:
     needed = layout.world_size // layout.tp
     capacities = [host.chips // layout.tp for host in free]
-    if sum(capacities) < needed:
-        each = max([*capacities, 1])
-        return HostsShort(
-            missing=-(-(needed - sum(capacities)) // each),
-            detail=f"{layout.world_size} chips are needed and {sum(capacities) * layout.tp} are on "
-            f"the {len(free)} spare hosts; the others are busy or cordoned",
-        )
+    if sum(capacities) >= needed:
+        return _Room(hosts=free, old=old)
+    each = max([*capacities, 1])
+    return HostsShort(
+        missing=-(-(needed - sum(capacities)) // each),
+        detail=f"{layout.world_size} chips are needed and {sum(capacities) * layout.tp} are on "
+        f"the {len(free)} spare hosts; the others are busy or cordoned",
+    )
+
+
+def _launch(layout: Layout, room: _Room) -> Placed:
+    """Place ranks on free hosts, each near its state if they had another placement before."""
     pods: dict[str, list[Host]] = defaultdict(list)
-    for host in free:
+    for host in room.hosts:
         pods[host.pod].append(host)
     seats: list[tuple[Host, tuple[int, ...]]] = []
     for pod, cells in _share_out(layout, pods).items():
         seats += _seat(cells, pods[pod], layout.tp)
     seats.sort(key=lambda seat: seat[1])
-    if old is not None:
-        seats = settle(seats, old, layout)
+    if room.old is not None:
+        seats = settle(seats, room.old, layout)
     peers = pair([_pairing_seat(host, ranks, layout) for host, ranks in seats])
     hosts = tuple(host_placement(host, ranks, peers[host.host_id]) for host, ranks in seats)
     return Placed(placement=Placement(layout=layout, hosts=hosts))

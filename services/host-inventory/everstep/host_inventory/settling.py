@@ -7,8 +7,8 @@ comes over the network, which is right too, and slower. Greedy: the best match f
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 
 from everstep.core.errors import InvalidInput
 from everstep.core.placement import Layout, Placement
@@ -16,45 +16,84 @@ from everstep.core.resharding import sources_needed
 from everstep.host_inventory.state import Host
 
 Seats = list[tuple[Host, tuple[int, ...]]]
+Kind = tuple[str, int]  # pod and how many ranks a seat has: hosts that can swap
 
 
 def settle(seats: Seats, old: Placement, layout: Layout) -> Seats:
     """Return the same seats and hosts, better matched; by first rank."""
-    holders: dict[int, list[str]] = defaultdict(list)
-    for seat in old.hosts:
-        for rank in seat.ranks:
-            holders[rank] += [seat.host_id, seat.replica_host_id]
-    alike: dict[tuple[str, int], Seats] = defaultdict(list)
+    size = _block(seats, old, layout)
+    alike: dict[Kind, Seats] = defaultdict(list)
     for host, ranks in seats:
         alike[host.pod, len(ranks)].append((host, ranks))
-    settled = [
-        seat for _, some in sorted(alike.items()) for seat in _matched(some, holders, old, layout)
-    ]
+    holders = _holders(old, alike, size)
+    settled: Seats = []
+    for kind, some in sorted(alike.items()):
+        offers = {
+            ranks: _offers(holders[kind], _needed(old.layout, layout, ranks, size))
+            for _, ranks in some
+        }
+        settled += _matched(some, offers)
     return sorted(settled, key=lambda seat: seat[1])
 
 
-def _matched(seats: Seats, holders: dict[int, list[str]], old: Placement, layout: Layout) -> Seats:
-    hosts = {host.host_id: host for host, _ in seats}
-    offers: list[tuple[int, tuple[int, ...], str]] = []
-    for _, ranks in seats:
-        found: dict[str, int] = defaultdict(int)
-        for rank in _needed(old.layout, layout, ranks):
-            for host_id in holders[rank]:
-                found[host_id] += host_id in hosts
-        offers += [(-count, ranks, host_id) for host_id, count in found.items() if count]
-    taken: dict[tuple[int, ...], str] = {}
-    free = dict.fromkeys(sorted(hosts))
-    for _, ranks, host_id in sorted(offers):
-        if ranks not in taken and host_id in free:
-            taken[ranks] = host_id
-            del free[host_id]
-    left = iter(free)
-    in_order = sorted(ranks for _, ranks in seats)
-    return [(hosts[taken.get(ranks) or next(left)], ranks) for ranks in in_order]
+def _block(seats: Seats, old: Placement, layout: Layout) -> int:
+    """Return how many ranks in a row are held, and needed, by the same hosts.
+
+    A tensor-parallel group, as a rule: asked for once instead of for each of its ranks.
+    """
+    size = layout.tp
+    held = [ranks for _, ranks in seats] + [seat.ranks for seat in old.hosts]
+    blocks = [ranks[at : at + size] for ranks in held for at in range(0, len(ranks), size)]
+    whole = all(
+        ranks[0] % size == 0 and ranks == tuple(range(ranks[0], ranks[0] + size))
+        for ranks in blocks
+    )
+    return size if whole and old.layout.tp == size else 1
 
 
-def _needed(old: Layout, new: Layout, ranks: Sequence[int]) -> set[int]:
+def _holders(
+    old: Placement, alike: Mapping[Kind, Seats], size: int
+) -> dict[Kind, dict[int, list[str]]]:
+    """Return which hosts of a kind have a snapshot of an old block, their own or a copy."""
+    kinds = {host.host_id: kind for kind, some in alike.items() for host, _ in some}
+    found: dict[Kind, dict[int, list[str]]] = {kind: defaultdict(list) for kind in alike}
+    for seat in old.hosts:
+        for host_id in (seat.host_id, seat.replica_host_id):
+            if host_id in kinds:
+                for rank in seat.ranks[::size]:
+                    found[kinds[host_id]][rank // size].append(host_id)
+    return found
+
+
+def _needed(old: Layout, new: Layout, ranks: Sequence[int], size: int) -> set[int]:
+    """Return the old blocks that a seat's new ranks are put together from."""
     try:
-        return {one for rank in ranks for one in sources_needed(old, new, rank)}
+        return {one // size for rank in ranks[::size] for one in sources_needed(old, new, rank)}
     except InvalidInput:  # other stages: nothing of it can be used
         return set()
+
+
+def _offers(holders: Mapping[int, list[str]], needed: set[int]) -> dict[int, list[str]]:
+    """Return the hosts that hold something of the needed blocks, by how many of them."""
+    counts = Counter(host_id for block in holders.keys() & needed for host_id in holders[block])
+    by_count: dict[int, list[str]] = defaultdict(list)
+    for host_id, count in counts.items():
+        by_count[count].append(host_id)
+    return by_count
+
+
+def _matched(seats: Seats, offers: Mapping[tuple[int, ...], dict[int, list[str]]]) -> Seats:
+    hosts = {host.host_id: host for host, _ in seats}
+    in_order = sorted(ranks for _, ranks in seats)
+    taken: dict[tuple[int, ...], str] = {}
+    free = dict.fromkeys(sorted(hosts))
+    for count in sorted({count for some in offers.values() for count in some}, reverse=True):
+        for ranks in in_order:
+            if ranks in taken:
+                continue
+            best = min((one for one in offers[ranks].get(count, ()) if one in free), default=None)
+            if best is not None:
+                taken[ranks] = best
+                del free[best]
+    left = iter(free)
+    return [(hosts[taken.get(ranks) or next(left)], ranks) for ranks in in_order]
