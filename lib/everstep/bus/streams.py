@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from everstep.core.errors import InvalidInput
@@ -11,6 +12,7 @@ DAY_S: Final = 24 * 3600
 MAX_AGE_S: Final = 30 * DAY_S  # a consumer that was away for a month starts from projections anyway
 # Publishers retry within seconds; what comes back later than this is told by its position.
 DUPLICATE_WINDOW_S: Final = 120
+MATCHES_KEPT: Final = 16_384  # subjects come again with every message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,7 @@ def stream_of(subject: str) -> StreamSpec:
     )
 
 
+@lru_cache(maxsize=MATCHES_KEPT)
 def matches(pattern: str, subject: str) -> bool:
     """Say whether a subject falls under a pattern: ``*`` is one token, a last ``>`` is the rest."""
     wanted, given = pattern.split("."), subject.split(".")

@@ -7,6 +7,7 @@ Cross-field rules (layout against batch) are checked here; rules that need the f
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, Literal
 
@@ -32,6 +33,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OFF: Final = BeforeValidator(lambda given: "off" if given is False else given)
 STEPS_MAX: Final = 1_000_000_000_000  # 30,000 years of a step a second
 EVERY_STEPS_MAX: Final = 1_000_000_000  # beyond any run: a number that is larger is a slip
+SPECS_KEPT: Final = 256  # jobs that are looked at in turns
 Few = Annotated[int, Field(ge=0, le=EVERY_STEPS_MAX)]
 
 
@@ -284,8 +286,15 @@ def parse_spec(document: Any) -> JobSpec:
         raise _invalid(error) from None
 
 
+@lru_cache(maxsize=SPECS_KEPT)
 def parse_spec_json(text: str) -> JobSpec:
-    """Check a JSON document. Raises InvalidInput as ``parse_spec`` does."""
+    """Check a JSON document; the same text gives the same object, which nobody may change.
+
+    Services and agents keep a spec as text and look into it at every decision and step.
+
+    Raises:
+        InvalidInput: as ``parse_spec`` does.
+    """
     try:
         return JobSpec.model_validate_json(text)
     except ValidationError as error:
