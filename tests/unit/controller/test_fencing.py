@@ -61,9 +61,9 @@ def stopped(there: dict[str, Lets], *gone: str) -> tuple[dict[str, list[bool]], 
 
 
 def test_host_whose_answer_is_lost_is_asked_again():
-    """And gracefully, as long as all are there."""
-    asked, done, took_s = stopped({"h1": lambda _, number: number == 2})
-    assert (asked, done) == ({"h1": [True, True]}, {"h1"})
+    """And gracefully, as long as all say that they are there: two lost answers take longer."""
+    asked, done, took_s = stopped({"h1": lambda _, number: number == 3})
+    assert (asked, done) == ({"h1": [True, True, True]}, {"h1"})
     assert took_s < 3 * UNREACHABLE_AFTER_S
 
 
