@@ -301,7 +301,10 @@ def _object_restart(inputs: Inputs, upload_s: float) -> float:
 
 
 def _causes(inputs: Inputs, in_use: Saving, mtbf_s: float) -> tuple[tuple[str, float], ...]:
-    """Return shares of wall time by cause, in the ledger's words; they sum to 1."""
+    """Return shares of wall time by cause; they sum to 1.
+
+    In the ledger's words, which has no roll-backs: there they are lost work.
+    """
     shares = waste.exact_shares(
         interval_s=in_use.interval_s,
         stall_s=inputs.stall,
@@ -317,6 +320,6 @@ def _causes(inputs: Inputs, in_use: Saving, mtbf_s: float) -> tuple[tuple[str, f
         ("detection", shares.detection),
         ("restart", shares.restart),
         ("straggler", shares.useful * inputs.slow),
-        ("replay", fast * inputs.replay),
+        ("verification", fast * inputs.replay),
         ("rollback", fast * inputs.rollback),
     )

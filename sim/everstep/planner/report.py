@@ -43,7 +43,7 @@ COLOURS: Final = {
     "detection": "#b279a2",
     "restart": "#e45756",
     "straggler": "#72b7b2",
-    "replay": "#54a24b",
+    "verification": "#54a24b",
     "rollback": "#9d755d",
 }
 PAGE: Final = """<!doctype html>

@@ -22,7 +22,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "detection": "detection",
     "restart": "restarts",
     "straggler": "stragglers",
-    "replay": "steps run twice as a check",
+    "verification": "steps run twice as a check",
     "rollback": "roll-backs after loss spikes",
 }
 
