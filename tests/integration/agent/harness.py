@@ -46,7 +46,7 @@ from everstep.wire.v1.common_pb2 import (
     Outcome,
     Placement,
 )
-from everstep.wire.v1.hosts_pb2 import JoinHost
+from everstep.wire.v1.hosts_pb2 import HostAddress, JoinHost, ListHosts, ListHostsReply
 
 FAKE_RANK = ("--preload", "", "--run", "tests.integration.agent.fake_rank:run")
 JOB = "job-1"
@@ -73,6 +73,16 @@ class Plane:
             self.joins.append(JoinHost.FromString(message.data))
             return accepted
 
+        async def list_hosts(message: Message) -> bytes:
+            asked = ListHosts.FromString(message.data).hosts
+            newest = {one.host_id: one for one in self.joins if one.host_id in asked}
+            addresses = [
+                HostAddress(host_id=one.host_id, address=one.address, peer_port=one.peer_port)
+                for one in newest.values()
+            ]
+            reply = ListHostsReply(outcome=Outcome(accepted=True), addresses=addresses)
+            return reply.SerializeToString()
+
         async def shards(message: Message) -> bytes:
             self.shards.append(ReportShards.FromString(message.data))
             return accepted
@@ -91,6 +101,7 @@ class Plane:
 
         await self.bus.serve("everstep.v1.cmd.host_inventory.join_host", join)
         await self.bus.serve("everstep.v1.cmd.host_inventory.leave_host", leave)
+        await self.bus.serve("everstep.v1.cmd.host_inventory.list_hosts", list_hosts)
         await self.bus.serve("everstep.v1.cmd.checkpoint_registry.report_shards", shards)
         await self.bus.subscribe("everstep.v1.host.*.report", report)
         await self.bus.subscribe("everstep.v1.host.*.metrics", metrics)

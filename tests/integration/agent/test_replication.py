@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from contextlib import AsyncExitStack
 
 import pytest
@@ -24,7 +25,7 @@ from tests.integration.agent.test_lifecycle import digest_after
 from tests.integration.agent.test_process import agent_process, placement, warm
 from tests.waiting import until
 
-from everstep.agent import peer_protocol, replication
+from everstep.agent import peer_protocol, peers, replication
 from everstep.bus.nats import NatsBus
 from everstep.controller.second_copies import second_copies
 from everstep.memory.reader import SlotReader
@@ -161,6 +162,33 @@ async def test_new_agent_pushes_what_the_old_one_had_not(tmp_path):
             step = agent.memory.newest(harness.JOB, 0).step
             await until(lambda: copied(b, 0, step), what="copied")
             assert plane.newest_step(1) == 2
+
+
+async def test_peer_that_comes_back_on_another_port_is_found_and_remembered(tmp_path, monkeypatch):
+    """Somebody has its old port and takes connections; whose agent is new knows the new one too."""
+    monkeypatch.setattr(peers, "LOOK_S", 0.05)
+    monkeypatch.setattr(peer_protocol, "PROGRESS_S_MAX", 0.3)  # the other program never answers
+    monkeypatch.setattr(replication, "PEER_AWAY_MS_MAX", NEVER_MS)
+    async with hosts_on(tmp_path, "a", "b") as [a, b], new_plane() as plane:
+        async with a.up(plane) as agent:
+            async with b.up(plane):
+                await start_all(plane, placed([a, b], 1), 1, spec_json())
+                rank = agent.runs.get(harness.JOB).ranks[0]
+                await until(lambda: rank.control.replicated_step >= 5, what="copied")
+                old_port = b.agent.facts.peer_port
+            with socket.create_server(("127.0.0.1", old_port)):
+                async with b.up(plane):
+                    new_port = b.agent.facts.peer_port
+                    assert new_port != old_port
+                    before = rank.control.replicated_step
+                    await until(lambda: rank.control.replicated_step > before + 5, what="again")
+                    assert copied(b, 0, rank.control.replicated_step)
+        monkeypatch.setattr(peers, "LOOK_S", NEVER_MS)
+        async with a.up(plane) as agent, b.up(plane):
+            assert b.agent.facts.peer_port == new_port
+            rank = agent.runs.get(harness.JOB).ranks[0]
+            before = rank.control.replicated_step
+            await until(lambda: rank.control.replicated_step > before + 5, what="copied by the new")
 
 
 async def test_second_copies_of_a_waiting_job_serve_and_are_given_up(four):

@@ -26,6 +26,7 @@ from everstep.agent.forks import ForkServer
 from everstep.agent.listener import RankListener
 from everstep.agent.membership import HostFacts
 from everstep.agent.peer_server import PeerServer
+from everstep.agent.peers import keep_found
 from everstep.agent.ports import PortChooser
 from everstep.agent.ranks import RankChannel
 from everstep.agent.rate import HostRate
@@ -126,6 +127,7 @@ async def open_agent(
             parts.reports.run(bus),
             parts.uploads.run(bus),
             membership.keep_joined(bus, facts, clock),
+            keep_found(bus, parts.runs, parts.replicator),
             membership.beat(bus, facts, parts.runs.all, parts.reports, parts.counters, clock),
             parts.counters.keep_looking(),
             parts.counters.keep_reporting(bus, facts.host_id),
@@ -336,7 +338,7 @@ def _listen(settings: AgentSettings, peers: PeerServer, chooser: PortChooser) ->
     except OSError as error:
         if settings.peer_port:
             raise
-        log.warning("peer port %d: %s: running jobs lose their replicas here", port, error)
+        log.warning("peer port %d: %s: takes another; who keeps copies here finds it", port, error)
         port = chooser.choose()
         peers.start(settings.address, port)
     remembered.write_text(str(port))

@@ -86,6 +86,18 @@ class Replicator:
         if link is not None:
             link.acknowledged = link.rank.control.replicated_step = NO_STEP
 
+    def is_failing(self, job_id: str, generation: int) -> bool:
+        """Say whether a generation's peer could not be reached at the last try."""
+        return any(link.failing_since_ms is not None for link in self._links_of(job_id, generation))
+
+    def move(self, job_id: str, generation: int, address: str, port: int) -> None:
+        """Push to the peer at another address from now on."""
+        for link in self._links_of(job_id, generation):
+            link.address, link.port = address, port
+            link.retry_ms = RETRY_MS_MIN
+            if link.connection is not None:
+                link.connection.cut_off()  # whoever took the old port may have taken it too
+
     def end(self, job_id: str, generation: int) -> None:
         """Stop pushing for older generations."""
         for key, link in list(self._links.items()):
@@ -97,6 +109,11 @@ class Replicator:
         for link in self._links.values():
             self._close(link)
         self._links.clear()
+
+    def _links_of(self, job_id: str, generation: int) -> list[_Link]:
+        wanted = (job_id, generation)
+        links = [link for link in self._links.values() if not link.closed]
+        return [link for link in links if (link.job_id, link.generation) == wanted]
 
     def _close(self, link: _Link | None) -> None:
         if link is None:

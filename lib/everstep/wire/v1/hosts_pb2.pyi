@@ -163,8 +163,10 @@ class CanPlaceReply(_message.Message):
     def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ...) -> None: ...
 
 class ListHosts(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("hosts",)
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, hosts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListHostsReply(_message.Message):
     __slots__ = ("outcome", "hosts", "addresses")

@@ -69,10 +69,11 @@ class FleetKeeper:
         """Return when each host was heard last [ms since epoch], by this process's clock."""
         return self._heartbeats.newest_ms()
 
-    async def list_hosts(self, _: ListHosts) -> ListHostsReply:
-        """Name the hosts that may work, and where they are reached."""
+    async def list_hosts(self, asked: ListHosts) -> ListHostsReply:
+        """Name the hosts that may work, of those that are named or of all, and where they are."""
         fleet = await self._handler.state(STREAM)
-        hosts = [h for h, host in sorted(fleet.hosts.items()) if host.state in MAY_WORK]
+        wanted = sorted(set(asked.hosts) & fleet.hosts.keys() if asked.hosts else fleet.hosts)
+        hosts = [h for h in wanted if fleet.hosts[h].state in MAY_WORK]
         addresses = [
             HostAddress(
                 host_id=h, address=fleet.hosts[h].address, peer_port=fleet.hosts[h].peer_port
