@@ -185,7 +185,7 @@ async def bad_copies(stage: Stage) -> None:
                 for copy in copies:
                     host.memory.spoil(key, copy.step)
     world.hosts[stage.hosts_of(JOB)[1]].kill_rank(3)
-    await stage.running(JOB, 3)
+    await stage.running(JOB, 3, limit_s=60)
     await stage.finish(1)
     assert (await stage.restores(JOB))[-1] == 20
     assert len(await stage.causes(JOB)) <= 4
