@@ -11,6 +11,7 @@ from everstep.sim.stage import STEPS, Stage
 from everstep.sim.telling import JOB, Story, launch, one_recovery, step_of
 
 AFTER_STEP: Final = 15
+TOLD_S: Final = 2.0  # ranks end, and what they tell is stored
 FOUND_S_MAX: Final = 15.0  # DESIGN section 11, for a hang
 
 
@@ -45,6 +46,30 @@ async def ends_told_late(stage: Stage) -> None:
     await stage.finish(1)
     assert await stage.causes(JOB) == ["launch"]
     assert await stage.incidents(JOB) == []
+
+
+async def word_of_a_generation_comes_after_its_ends(stage: Stage) -> None:
+    """A generation is through before the monitor is told that it has begun: it is not made again.
+
+    Found by seed 42090. The controller's events are lost on their way while its commands are not,
+    and the monitor that the ends were told to is gone by then.
+    """
+    world = stage.world
+    await launch(stage)
+    await stage.step_reached(JOB, STEPS - 3)
+    controller = world.services[CONTROLLER].endpoint
+    assert controller is not None
+    controller.loses_stored = True
+    world.hosts[stage.hosts_of(JOB)[1]].kill_rank(2)
+    await stage.running(JOB, 2)
+    await stage.step_reached(JOB, STEPS)
+    await asyncio.sleep(TOLD_S)
+    world.services[MONITOR].kill()
+    world.services[MONITOR].start()
+    controller.loses_stored = False
+    await stage.finish(1)
+    assert await stage.causes(JOB) == ["launch", "recovery"]
+    assert [kind for kind, _ in await _told(stage)] == ["rank_killed"]
 
 
 async def partitioned_host(stage: Stage) -> None:
@@ -257,6 +282,7 @@ async def returned_from_a_partition(stage: Stage) -> None:
 
 STORIES: Final[tuple[Story, ...]] = (
     ends_told_late,
+    word_of_a_generation_comes_after_its_ends,
     partitioned_host,
     partitioned_one_way,
     partitioned_first_host,

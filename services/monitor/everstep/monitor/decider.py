@@ -1,16 +1,17 @@
 """Decides what an observation or a verdict changes in a job's watch.
 
 At most one incident a generation that ends it: whatever else fails in it is an echo, or is found by
-the recovery itself. What is only noted, or waits for spares, stands beside it. Observations of
-another generation than the current one change nothing, but for ranks that finish while their job is
-being paused or moved: a run that is through is through.
+the recovery itself. What is only noted, or waits for spares, stands beside it. Observations of an
+older generation than the current one change nothing, but for ranks that finish while their job is
+being paused or moved: a run that is through is through. What ranks of a newer one tell is kept
+until it has begun by the controller's word (``early.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, assert_never
+from typing import assert_never
 
 from everstep.core.decision import Accepted, Rejected
 from everstep.monitor.commands import (
@@ -24,7 +25,9 @@ from everstep.monitor.commands import (
     OpenIncident,
     SettleNote,
 )
+from everstep.monitor.detectors.rank_ends import uneven
 from everstep.monitor.doubts import Doubt, named
+from everstep.monitor.early import Told, source_of
 from everstep.monitor.events import (
     SILENT_CORRUPTION,
     Action,
@@ -43,12 +46,11 @@ from everstep.monitor.events import (
     TieFound,
 )
 from everstep.monitor.repeats import Hang, action_for
-from everstep.monitor.state import BESIDE, MOVES, OpenIncidentRef, Watch, evolve, planned, source_of
+from everstep.monitor.state import BESIDE, MOVES, OpenIncidentRef, Watch, evolve, planned
 from everstep.monitor.ties import CLAIMS_STORED_MAX
 
 Decision = Accepted[Event] | Rejected
 NOTHING: Accepted[Event] = Accepted()
-RANKS_NAMED_MAX: Final = 8  # in a sentence; the events have all of them
 
 
 def decide(command: Command, watch: Watch) -> Decision:
@@ -105,7 +107,7 @@ def _mark(command: MarkJob, watch: Watch) -> Decision:
 
 
 def _exit(command: ObserveExit, watch: Watch) -> Decision:
-    if command.exit_class is ExitClass.COLLECTIVE or not _concerns(command, watch):
+    if command.exit_class is ExitClass.COLLECTIVE:
         return NOTHING
     ended = RankEnded(
         job_id=command.job_id,
@@ -119,6 +121,10 @@ def _exit(command: ObserveExit, watch: Watch) -> Decision:
         step=command.step,
         at_ms=command.at_ms,
     )
+    if command.generation > watch.generation:
+        return _early(ended, watch)
+    if not _concerns(command, watch):
+        return NOTHING
     after = evolve(watch, ended)
     leaving = command.generation == watch.leaving_generation
     ends = after.leaving if leaving else after.ended
@@ -138,7 +144,7 @@ def _over(watch: Watch, ends: Mapping[int, RankEnded], ranks: int) -> list[Event
         generation=finished[0].generation,
         step=max(e.step for e in finished),
         at_ms=max(e.at_ms for e in finished),
-        detail=_uneven(finished),
+        detail=uneven(finished),
     )
     # After the last step there is no next one to recover with: returning is as good.
     return [done, *_recovered(watch, done.at_ms)]
@@ -155,23 +161,6 @@ def _concerns(command: ObserveExit, watch: Watch) -> bool:
     return leaving and finished and command.rank not in watch.leaving
 
 
-def _uneven(finished: Sequence[RankEnded]) -> str:
-    """Say which ranks returned at which step, if not all at the same; "" if they did."""
-    ranks: dict[int, list[int]] = {}
-    for end in sorted(finished, key=lambda end: (end.step, end.rank)):
-        ranks.setdefault(end.step, []).append(end.rank)
-    if len(ranks) == 1:
-        return ""
-    parts = (f"{_named(ranks_at)} at step {step}" for step, ranks_at in ranks.items())
-    return f"ranks returned at different steps: {', '.join(parts)}"
-
-
-def _named(ranks: Sequence[int]) -> str:
-    some = ", ".join(str(rank) for rank in ranks[:RANKS_NAMED_MAX])
-    more = len(ranks) - RANKS_NAMED_MAX
-    return f"rank {some} and {more} more" if more > 0 else f"rank {some}"
-
-
 def _refusal(command: ObserveRefusal, watch: Watch) -> Decision:
     refused = SourceRefused(
         job_id=command.job_id,
@@ -184,9 +173,15 @@ def _refusal(command: ObserveRefusal, watch: Watch) -> Decision:
         detail=command.detail,
         at_ms=command.at_ms,
     )
+    if command.generation > watch.generation:
+        return _early(refused, watch)
     if _stale(command.generation, watch) or source_of(refused) in watch.refused:
         return NOTHING
     return Accepted((refused,))
+
+
+def _early(told: Told, watch: Watch) -> Decision:
+    return Accepted((told,)) if watch.early.is_news(told) else NOTHING
 
 
 def _progress(command: ObserveProgress, watch: Watch) -> Decision:

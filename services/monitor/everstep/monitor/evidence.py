@@ -6,6 +6,7 @@ that ended, a host that is silent) is told or found again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from everstep.core.record import changed
@@ -46,7 +47,8 @@ class Gathered:
             self.echoes.clear()
             self.first_steps.clear()
             self.seen_hosts.clear()
-            self.root_ms = self.echo_ms = 0
+            self.root_ms = now_ms if watch.ended else 0  # ends were told before it had begun
+            self.echo_ms = 0
             self.stepped_ms = now_ms
         wanted = {host.host_id: host for host in watch.hosts} if watch.placed else {}
         if wanted and not self.hosts:
@@ -76,6 +78,13 @@ class Gathered:
         return bool(self.hosts) and all(
             host in self.seen_hosts and not view.missing for host, view in self.hosts.items()
         )
+
+    def echoed(self, echoes: Sequence[Echo], now_ms: int) -> None:
+        """Note collective errors, the first one of each rank."""
+        for echo in echoes:
+            self.echoes.setdefault(echo.rank, echo)
+        if echoes:
+            self.echo_ms = self.echo_ms or now_ms
 
     def dropped(self, host_id: str, now_ms: int) -> None:
         """Note that the bus lost a host's connection; earlier answers no longer count."""

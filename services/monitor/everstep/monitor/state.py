@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Final, assert_never
 
 from everstep.core.placement import Layout
 from everstep.core.time import HOUR_MS
 from everstep.monitor.doubts import Doubt, doubts_after
+from everstep.monitor.early import Early, Source, source_of
 from everstep.monitor.events import (
     NO_CORRUPTION_RULES,
     NO_LAYOUT,
@@ -49,13 +51,6 @@ BESIDE: Final = frozenset({Action.NOTE, Action.DRAIN})
 # Causes of generations that begin although nothing is broken, after a last common step.
 MOVES: Final = frozenset({"drain", "grow"})
 
-Source = tuple[int, int, str, str, str]  # rank, step, kind, host, uri
-
-
-def source_of(event: SourceRefused) -> Source:
-    """Return what tells one source from another."""
-    return (event.rank, event.step, event.kind, event.host_id, event.uri)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenIncidentRef:
@@ -80,8 +75,9 @@ class OpenIncidentRef:
 class Watch:
     """A job under watch.
 
-    ``ended`` and ``refused`` are about the current generation; ``leaving`` are the ends of the one
-    that is being paused, ``leaving_generation``. ``stepped`` says that the run has told of a step
+    ``ended`` and ``refused`` are about the current generation, ``early`` is about one that has not
+    begun by the controller's word; ``leaving`` are the ends of the one that is being paused,
+    ``leaving_generation``. ``stepped`` says that the run has told of a step
     at least once: scripts without the SDK never do. ``judged_generation`` is the newest generation
     with an incident: there is at most one each. ``finished_generation`` is the newest one whose
     ranks have all returned: what befalls its hosts concerns the run no more. ``user_errors`` are
@@ -107,6 +103,7 @@ class Watch:
     leaving_generation: int = 0
     leaving_count: int = 0  # its ranks; the next placement may have more
     refused: frozenset[Source] = frozenset()
+    early: Early = field(default_factory=Early)
     open_incidents: tuple[OpenIncidentRef, ...] = ()
     judged_generation: int = 0
     finished_generation: int = 0
@@ -134,6 +131,8 @@ def evolve(watch: Watch, event: Event) -> Watch:
     match event:
         case JobMarked():
             return _marked(watch, event)
+        case RankEnded() | SourceRefused() if event.generation > watch.generation:
+            return replace(watch, early=watch.early.having(event))
         case RankEnded():
             return _ended(watch, event)
         case IncidentOpened():
@@ -190,7 +189,7 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
     match event.mark:
         case Mark.BEGUN:
             pausing = event.cause in {"pause", *MOVES} and watch.placed
-            return replace(
+            begun = replace(
                 watch,
                 over=False,  # a job that had failed is restarted by a person
                 generation=event.generation,
@@ -204,7 +203,9 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
                 leaving_generation=watch.generation if pausing else 0,
                 leaving_count=watch.world_size if pausing else 0,
                 refused=frozenset(),
+                early=watch.early.after(event.generation),
             )
+            return reduce(evolve, watch.early.of(event.generation), begun)
         case Mark.PLACED:
             placed = replace(watch, hosts=event.hosts, placed=True)
             told = event.layout.world_size == placed.world_size  # older events do not tell it

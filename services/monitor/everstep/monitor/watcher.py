@@ -25,9 +25,10 @@ from everstep.monitor.commands import (
 )
 from everstep.monitor.counting import Counting
 from everstep.monitor.detecting import Detecting
-from everstep.monitor.detectors.root_cause import Echo, Judgement, Probe, judge
+from everstep.monitor.detectors.root_cause import Judgement, Probe, judge
 from everstep.monitor.detectors.spike import Sound
 from everstep.monitor.detectors.verdict import Verdict
+from everstep.monitor.echoes import EarlyEchoes, echo_of
 from everstep.monitor.events import Event, Mark
 from everstep.monitor.evidence import Gathered
 from everstep.monitor.eyes import Eyes
@@ -76,6 +77,7 @@ class Watcher:
         self._detecting: dict[str, Detecting] = {}
         self._idle = IdleHosts(limits)
         self._strays = Strays(limits)
+        self._early_echoes = EarlyEchoes()
         self._asking: set[asyncio.Task[None]] = set()
         self._locks: dict[str, asyncio.Lock] = {}
         self._eyes = Eyes(connected, limits)
@@ -135,19 +137,11 @@ class Watcher:
     async def echoed(self, command: ObserveExit) -> None:
         """Take a collective error: an echo."""
         gathered = self._jobs.get(command.job_id)
-        if gathered is None or command.generation != gathered.generation:
-            return
-        gathered.echoes.setdefault(
-            command.rank,
-            Echo(
-                rank=command.rank,
-                host_id=command.host_id,
-                at_ms=command.at_ms,
-                error=command.error,
-            ),
-        )
-        gathered.echo_ms = gathered.echo_ms or self._clock.now_ms()
-        await self._consider(command.job_id)
+        if gathered is None or command.generation > gathered.generation:
+            self._early_echoes.keep(command)
+        elif command.generation == gathered.generation:
+            gathered.echoed([echo_of(command)], self._clock.now_ms())
+            await self._consider(command.job_id)
 
     def jobs_on(self, host_id: str) -> list[str]:
         """Return the jobs that a host serves."""
@@ -306,6 +300,8 @@ class Watcher:
         self._watches[job_id] = watch
         gathered = self._jobs.setdefault(job_id, Gathered())
         gathered.begin(watch, self._clock.now_ms())
+        early = self._early_echoes.take(job_id, gathered.generation)
+        gathered.echoed(early, self._clock.now_ms())
         self._detecting.setdefault(job_id, Detecting()).begin(watch, self._clock.now_ms())
         return gathered
 

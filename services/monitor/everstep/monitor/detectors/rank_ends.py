@@ -23,6 +23,7 @@ ROOTS: Final = frozenset(
         ExitClass.HOST_TOO_SMALL,
     }
 )
+RANKS_NAMED_MAX: Final = 8  # in a sentence; the events have all of them
 
 
 def signature(error: str) -> str:
@@ -107,3 +108,20 @@ def user_error(ends: list[RankEnded], before: Collection[tuple[int, str]]) -> Ve
         detail=first.detail,
         failed_at_ms=first.at_ms,
     )
+
+
+def uneven(finished: Sequence[RankEnded]) -> str:
+    """Say which of these ranks returned at which step, if not all at the same; "" if they did."""
+    ranks: dict[int, list[int]] = {}
+    for end in sorted(finished, key=lambda end: (end.step, end.rank)):
+        ranks.setdefault(end.step, []).append(end.rank)
+    if len(ranks) == 1:
+        return ""
+    parts = (f"{_named(ranks_at)} at step {step}" for step, ranks_at in ranks.items())
+    return f"ranks returned at different steps: {', '.join(parts)}"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    some = ", ".join(str(rank) for rank in ranks[:RANKS_NAMED_MAX])
+    more = len(ranks) - RANKS_NAMED_MAX
+    return f"rank {some} and {more} more" if more > 0 else f"rank {some}"
