@@ -147,6 +147,10 @@ class Client:
         """Return ``wall_ms`` and ``causes``."""
         return self._ask(MONITOR, "GET", f"/v1/jobs/{job_id}/goodput")
 
+    def uncopied(self, job_id: str) -> list[Json]:
+        """Return the ranks whose snapshots no other host keeps, by host."""
+        return list(self._ask(MONITOR, "GET", f"/v1/jobs/{job_id}/uncopied")["uncopied"])
+
     def stacks(self, job_id: str) -> Json:
         """Look at what a job's ranks do right now."""
         return self._ask(MONITOR, "GET", f"/v1/jobs/{job_id}/stacks")

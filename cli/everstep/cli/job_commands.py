@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import contextlib
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -26,6 +27,8 @@ from everstep.cli.position import ENDED, with_current_step, with_current_steps
 from everstep.cli.stacks_command import stacks
 from everstep.core.errors import NotFoundError, Unavailable
 from everstep.core.system import SystemClock
+
+UNCOPIED_SHOWN: Final = 8  # hosts; --json names all
 
 jobs_app = typer.Typer(
     name="jobs",
@@ -75,12 +78,15 @@ def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> No
     """
     with session_of(context).client() as client:
         job = with_current_step(client, client.job(job_id))
+        uncopied: list[dict[str, Any]] = []
         try:
             goodput = client.goodput(job_id)
         except (NotFoundError, Unavailable):  # it has not heard of the job yet, or is away
             goodput = {"wall_ms": 0, "causes": {}}
+        with contextlib.suppress(NotFoundError, Unavailable):
+            uncopied = client.uncopied(job_id)
     if as_json:
-        print_json({**job, "goodput": goodput})
+        print_json({**job, "goodput": goodput, "uncopied": uncopied})
         return
     OUT.print(f"job        {job['job_id']} ({job['name']})", markup=False)
     step = f"step {job['step']} of {job['steps']}"
@@ -96,6 +102,10 @@ def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> No
         _print_waits(job["waits"])
     if job["detail"]:
         OUT.print(f"detail     {job['detail']}", markup=False)
+    for one in uncopied[:UNCOPIED_SHOWN]:
+        OUT.print(f"copies     {uncopied_line(one)}", markup=False)
+    if len(uncopied) > UNCOPIED_SHOWN:
+        OUT.print(f"           and {len(uncopied) - UNCOPIED_SHOWN} more hosts have none")
     _print_placement(job)
     _print_recoveries(job)
     _print_goodput(goodput)
@@ -205,6 +215,16 @@ def waits_line(waits: dict[str, Any], *, now_ms: int) -> str:
     since_ms = waits["since_ms"]
     for_long = duration(max(now_ms - since_ms, 0))
     return f"for {waits['why']} (stage {stage}, since {clock_time(since_ms)}, {for_long})"
+
+
+def uncopied_line(uncopied: dict[str, Any]) -> str:
+    """Say who keeps no copies of whose ranks, why, and what that means."""
+    host_id, ranks = uncopied["host_id"], uncopied["ranks"]
+    return (
+        f"{uncopied['peer_host_id']} keeps none of {host_id}'s rank{'s' if len(ranks) > 1 else ''} "
+        f"{ranges(ranks)} since {clock_time(uncopied['since_ms'])}: {uncopied['why']}; "
+        f"if {host_id} is lost, the job goes back to its newest checkpoint"
+    )
 
 
 def _print_placement(job: dict[str, Any]) -> None:

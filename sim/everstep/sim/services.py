@@ -37,6 +37,7 @@ from everstep.monitor import queries
 from everstep.monitor.codec import AGGREGATE as WATCHES
 from everstep.monitor.measurements import FLUSH_S, Rollup, flush
 from everstep.monitor.state import Watch
+from everstep.monitor.uncopied import UncopiedRanks
 from everstep.monitor.wiring import CODECS as MONITOR_CODECS
 from everstep.monitor.wiring import NAME as MONITOR
 from everstep.monitor.wiring import make_watcher, wire_monitor
@@ -177,7 +178,7 @@ async def _monitor(shell: Shell, endpoint: Endpoint, backing: Backing) -> OnDrop
     # A look into the store first: a database that is away is away for its tables too.
     await shell.store.streams(prefix=WATCH_PREFIX)
     watched = await queries.watched_jobs(backing.tables.connection)
-    await wire_monitor(shell, watcher, rollup, watched)
+    await wire_monitor(shell, watcher, rollup, watched, UncopiedRanks(shell.clock))
 
     async def keep_measurements() -> None:
         while True:

@@ -50,13 +50,23 @@ async def test_peer_without_room_costs_the_copies_and_nothing_else(two, caplog):
         rf"(no room for [a-z0-9-]+ in )?{small.path / 'b'}[a-z0-9/-]*(:| has 0 bytes free)",
         caplog.text,
     ), caplog.text
+    told = await until(lambda: newest_word(plane, "a"), what="told")
+    assert (list(told.ranks), told.peer_host_id) == ([0], "b")
+    assert "bytes free" in told.why or "bytes, " in told.why or "space" in told.why, told.why
     before = plane.newest_step(1)
     await plane.step_reached(1, before + 20)
     await until(lambda: a.agent.memory.newest(harness.JOB, 0).step > before)
     small.empty()
     await until(lambda: rank.control.replicated_step > before, what="copied again")
     assert not rank.control.replication_off
+    await until(lambda: newest_word(plane, "a") is None, what="no more of it")
     assert [one.own for one in b.agent.memory.held(harness.JOB)][:1] == [False]
+
+
+def newest_word(plane, host_id):
+    """What a host's newest heartbeat says of ranks without copies."""
+    beat = next(one for one in reversed(plane.heartbeats) if one.host_id == host_id)
+    return next((job.uncopied for job in beat.jobs if job.HasField("uncopied")), None)
 
 
 async def test_start_on_a_full_host_is_refused_with_the_numbers(two):

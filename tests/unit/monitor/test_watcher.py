@@ -12,7 +12,7 @@ from tests.unit.monitor.hang_looks import waiting
 from everstep.core.errors import Unavailable
 from everstep.core.ports import Message, StoredEvent
 from everstep.core.spec import LayoutSpec
-from everstep.core.system import RandomIds
+from everstep.core.system import RandomIds, SystemClock
 from everstep.eventstore.memory import MemoryStore
 from everstep.monitor.codec import AGGREGATE, CODEC
 from everstep.monitor.commands import MarkJob, ObserveExit
@@ -32,6 +32,7 @@ from everstep.monitor.inputs import on_heartbeat
 from everstep.monitor.lookout import Asking
 from everstep.monitor.policy import Limits
 from everstep.monitor.state import Watch
+from everstep.monitor.uncopied import UncopiedRanks
 from everstep.monitor.watcher import Watcher
 from everstep.service.handler import Handler
 from everstep.wire.v1.agents_pb2 import Heartbeat, RunningJob
@@ -299,7 +300,7 @@ async def progressed(stage: Stage) -> bool:
 @pytest.mark.parametrize("untold", [True, False])
 async def test_ranks_whose_end_is_still_to_be_told_have_not_vanished(stage, untold):
     """Their host says that they ended and that it could not report it yet."""
-    receive = on_heartbeat(stage.watcher)
+    receive = on_heartbeat(stage.watcher, UncopiedRanks(SystemClock()))
     over = [RunningJob(job_id="j", generation=1, untold=(2, 3))] if untold else []
     for _ in range(6):
         for host in HOSTS:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from everstep.agent.counters import Counters
+from everstep.agent.replication import Replicator
 from everstep.agent.reports import Reports
 from everstep.agent.runs import JobRun
 from everstep.core.errors import EverstepError, Unavailable
@@ -89,6 +90,7 @@ async def beat(
     facts: HostFacts,
     runs: Callable[[], Iterable[JobRun]],
     reports: Reports,
+    replicator: Replicator,
     counters: Counters,
     clock: Clock,
 ) -> None:
@@ -97,12 +99,14 @@ async def beat(
     sequence = 0
     while True:
         sequence += 1
+        jobs = running_jobs(known := list(runs()), reports)
+        _add_uncopied(jobs, known, replicator)
         message = Heartbeat(
             host_id=facts.host_id,
             agent_epoch=facts.agent_epoch,
             sequence=sequence,
             at_ms=clock.now_ms(),
-            jobs=running_jobs(runs(), reports),
+            jobs=jobs,
             errors=counters.told(),
             clock_unsynchronised=counters.clock_unsynchronised,
         )
@@ -126,3 +130,15 @@ def running_jobs(runs: Iterable[JobRun], reports: Reports) -> list[RunningJob]:
         for run in sorted(runs, key=lambda run: run.job_id)
     ]
     return [job for job in jobs if job.ranks or job.untold]
+
+
+def _add_uncopied(
+    jobs: Iterable[RunningJob], runs: Iterable[JobRun], replicator: Replicator
+) -> None:
+    peers = {run.job_id: run.start.peer for run in runs}
+    for job in jobs:
+        peer, found = peers[job.job_id], replicator.uncopied(job.job_id, job.generation)
+        if peer is not None and found is not None:
+            job.uncopied.peer_host_id = peer.host_id
+            job.uncopied.ranks.extend(found.ranks)
+            job.uncopied.why, job.uncopied.age_ms = found.why, found.age_ms

@@ -38,6 +38,15 @@ RETRY_MS_MAX: Final = 2_000
 PEER_AWAY_MS_MAX: Final = 30_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncopied:
+    """Ranks that go on without copies, why, and for how long the first of them has."""
+
+    ranks: tuple[int, ...]
+    why: str
+    age_ms: int
+
+
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Link:
     """One rank's way to its peer."""
@@ -53,7 +62,8 @@ class _Link:
     closed: bool = False
     begun_ms: float = 0.0  # the push under way
     failing_since_ms: float | None = None  # when the first push of those that failed was begun
-    off: bool = False
+    off_since_ms: float | None = None  # None: the rank waits for its copies
+    why_off: str = ""
     retry_ms: int = RETRY_MS_MIN
 
 
@@ -85,6 +95,19 @@ class Replicator:
         link = self._links.get((job_id, rank))
         if link is not None:
             link.acknowledged = link.rank.control.replicated_step = NO_STEP
+
+    def uncopied(self, job_id: str, generation: int) -> Uncopied | None:
+        """Say which ranks go on without copies; None if none does."""
+        off = {
+            link.rank.rank: (link.off_since_ms, link.why_off)
+            for link in self._links_of(job_id, generation)
+            if link.off_since_ms is not None and link.rank.alive
+        }
+        if not off:
+            return None
+        age_ms = self._clock.monotonic_ms() - min(since_ms for since_ms, _ in off.values())
+        _, why = off[min(off)]
+        return Uncopied(ranks=tuple(sorted(off)), why=why, age_ms=round(age_ms))
 
     def is_failing(self, job_id: str, generation: int) -> bool:
         """Say whether a generation's peer could not be reached at the last try."""
@@ -174,9 +197,9 @@ class Replicator:
         link.acknowledged = held.step
         control = link.rank.control
         control.replicated_step = max(held.step, control.replicated_step)
-        if link.off:
+        if link.off_since_ms is not None:
             log.warning("rank %d of job %s is replicated again", link.rank.rank, link.job_id)
-        link.off = control.replication_off = False
+        link.off_since_ms, control.replication_off = None, False
         link.failing_since_ms = None
         link.retry_ms = RETRY_MS_MIN
         link.wake.set()  # a newer one may have come while this one was under way
@@ -208,9 +231,10 @@ class Replicator:
     def _switch_off(self, link: _Link, why: str) -> None:
         if link.closed:
             return
-        if not link.off:
+        if link.off_since_ms is None:
             log.error("rank %d goes on without a copy elsewhere: %s", link.rank.rank, why)
-        link.off = link.rank.control.replication_off = True
+            link.off_since_ms = self._clock.monotonic_ms()
+        link.why_off, link.rank.control.replication_off = why, True
 
     async def _pause(self, link: _Link) -> None:
         if not link.closed:

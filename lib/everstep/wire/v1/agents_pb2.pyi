@@ -106,18 +106,32 @@ class ErrorCount(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., part: _Optional[str] = ..., count: _Optional[int] = ..., age_ms: _Optional[int] = ...) -> None: ...
 
 class RunningJob(_message.Message):
-    __slots__ = ("job_id", "generation", "ranks", "last_step", "untold")
+    __slots__ = ("job_id", "generation", "ranks", "last_step", "untold", "uncopied")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     LAST_STEP_FIELD_NUMBER: _ClassVar[int]
     UNTOLD_FIELD_NUMBER: _ClassVar[int]
+    UNCOPIED_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     ranks: _containers.RepeatedScalarFieldContainer[int]
     last_step: int
     untold: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., last_step: _Optional[int] = ..., untold: _Optional[_Iterable[int]] = ...) -> None: ...
+    uncopied: Uncopied
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., last_step: _Optional[int] = ..., untold: _Optional[_Iterable[int]] = ..., uncopied: _Optional[_Union[Uncopied, _Mapping]] = ...) -> None: ...
+
+class Uncopied(_message.Message):
+    __slots__ = ("ranks", "peer_host_id", "why", "age_ms")
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    PEER_HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    peer_host_id: str
+    why: str
+    age_ms: int
+    def __init__(self, ranks: _Optional[_Iterable[int]] = ..., peer_host_id: _Optional[str] = ..., why: _Optional[str] = ..., age_ms: _Optional[int] = ...) -> None: ...
 
 class StepMetrics(_message.Message):
     __slots__ = ("host_id", "job_id", "generation", "at_ms", "ranks", "held")

@@ -17,6 +17,7 @@ from everstep.monitor.doubts import Doubt
 from everstep.monitor.measurements import FLUSH_S, Rollup, flush
 from everstep.monitor.projections import MonitorProjection
 from everstep.monitor.settings import Settings
+from everstep.monitor.uncopied import UncopiedRanks
 from everstep.monitor.watcher import Watcher
 from everstep.monitor.wiring import CODECS, NAME, make_watcher, wire_monitor
 from everstep.service.bootstrap import ServiceShell
@@ -46,11 +47,11 @@ async def main() -> None:
                 return await queries.doubts_elsewhere(connection, job_id)
 
         watcher = make_watcher(shell, lambda: shell.bus.connected, recall_doubts)
-        rollup = Rollup()
-        shell.app.include_router(routes(shell.store, watcher, shell.clock))
+        rollup, uncopied = Rollup(), UncopiedRanks(shell.clock)
+        shell.app.include_router(routes(shell.store, watcher, uncopied, shell.clock))
         async with shell.store.reading() as connection:
             watched = await queries.watched_jobs(connection)
-        await wire_monitor(shell, watcher, rollup, watched)
+        await wire_monitor(shell, watcher, rollup, watched, uncopied)
         if settings.nats_system_url is not None:
             system = await stack.enter_async_context(
                 NatsBus.open(

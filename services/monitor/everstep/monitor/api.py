@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -12,10 +13,13 @@ from everstep.eventstore.postgres import PostgresStore
 from everstep.monitor import queries
 from everstep.monitor.ledger import Cause
 from everstep.monitor.looking import told
+from everstep.monitor.uncopied import UncopiedRanks
 from everstep.monitor.watcher import Watcher
 
 
-def routes(store: PostgresStore, watcher: Watcher, clock: Clock) -> APIRouter:
+def routes(
+    store: PostgresStore, watcher: Watcher, uncopied: UncopiedRanks, clock: Clock
+) -> APIRouter:
     """Return the routes."""
     router = APIRouter(prefix="/v1", tags=["monitor"])
 
@@ -55,6 +59,12 @@ def routes(store: PostgresStore, watcher: Watcher, clock: Clock) -> APIRouter:
         """List copies of the job's state that could not be used, and why."""
         async with store.reading() as connection:
             return {"refused_sources": await queries.refused_sources(connection, job_id)}
+
+    @router.get("/jobs/{job_id}/uncopied")
+    async def without_copies(job_id: str) -> dict[str, Any]:
+        """List ranks whose snapshots no other host keeps though one should, and why."""
+        watch = watcher.watched(job_id)
+        return {"uncopied": [asdict(one) for one in uncopied.of(watch)] if watch else []}
 
     @router.get("/jobs/{job_id}/stacks")
     async def stacks(job_id: str) -> dict[str, Any]:

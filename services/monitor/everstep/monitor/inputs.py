@@ -24,6 +24,7 @@ from everstep.monitor.events import (
     WatchedHost,
 )
 from everstep.monitor.repair import Repairer
+from everstep.monitor.uncopied import UncopiedRanks
 from everstep.monitor.watcher import Watcher
 from everstep.wire.codec import from_wire
 from everstep.wire.v1 import agents_pb2
@@ -172,7 +173,7 @@ def on_inventory(watcher: Watcher) -> OnEvent:
     return receive
 
 
-def on_heartbeat(watcher: Watcher) -> Receive:
+def on_heartbeat(watcher: Watcher, uncopied: UncopiedRanks) -> Receive:
     """Take a host's sign of life."""
 
     async def receive(message: Message) -> None:
@@ -183,6 +184,7 @@ def on_heartbeat(watcher: Watcher) -> Receive:
             return
         watcher.heard(heartbeat.host_id)
         watcher.counting.heard(heartbeat)
+        uncopied.heard(heartbeat)
         watcher.untold.told(heartbeat.host_id, heartbeat.jobs)
         running = {job.job_id: job for job in heartbeat.jobs}
         for job in heartbeat.jobs:

@@ -27,6 +27,7 @@ from everstep.monitor.reaching import try_links
 from everstep.monitor.remaking import ask_recompute
 from everstep.monitor.repair import Repairer
 from everstep.monitor.state import Watch
+from everstep.monitor.uncopied import UncopiedRanks
 from everstep.monitor.untold import UntoldEnds
 from everstep.monitor.watcher import Watcher
 from everstep.service.commands import host_subject, request, send_command
@@ -71,7 +72,11 @@ def make_watcher(
 
 
 async def wire_monitor(
-    shell: Shell, watcher: Watcher, rollup: Rollup, watched: Mapping[str, Kept]
+    shell: Shell,
+    watcher: Watcher,
+    rollup: Rollup,
+    watched: Mapping[str, Kept],
+    uncopied: UncopiedRanks,
 ) -> None:
     """Hear hosts, follow events, and watch.
 
@@ -80,6 +85,7 @@ async def wire_monitor(
         watcher: from ``make_watcher``.
         rollup: takes the step metrics.
         watched: jobs that an earlier process watched, with what it has kept of their steps.
+        uncopied: takes the heartbeats.
     """
     curves = Curves()
     repairer = Repairer(shell.bus, rollup, curves, shell.clock)
@@ -90,7 +96,8 @@ async def wire_monitor(
         curves.adopt(job_id, watch.generation, kept, hosts)
     await shell.consume_events("controller", inputs.on_controller(watcher, repairer))
     await shell.consume_events("host_inventory", inputs.on_inventory(watcher))
-    await shell.bus.subscribe(host_subject("*", "heartbeat"), inputs.on_heartbeat(watcher))
+    heartbeats = inputs.on_heartbeat(watcher, uncopied)
+    await shell.bus.subscribe(host_subject("*", "heartbeat"), heartbeats)
     await shell.bus.subscribe(host_subject("*", "metrics"), inputs.on_metrics(watcher, repairer))
     await shell.bus.consume(
         host_subject("*", "report"),
