@@ -12,7 +12,7 @@ from everstep.checkpoint_registry import decider as registry
 from everstep.checkpoint_registry.lineage import NO_CEILING, Lineage
 from everstep.checkpoint_registry.policy import plan_restore
 from everstep.controller import decider as controller
-from everstep.controller import runner
+from everstep.controller import runner, second_copies
 from everstep.controller.outside import Looked
 from everstep.controller.runner import Runner
 from everstep.monitor.detectors import sight
@@ -69,6 +69,16 @@ def test_without_second_places_a_wait_for_hosts_may_cost_the_steps_since_the_sto
     fails("pair_lost_one_by_one_while_waiting")
     with pytest.raises(AssertionError, match="keeps its newest step once"):
         play("no_spare")
+
+
+def test_second_places_in_the_same_pod_are_lost_with_it(monkeypatch):
+    """As long as nothing was known of pods, half of them were."""
+
+    def anywhere(holder, fenced):
+        return sorted(one.host_id for one in fenced if one.host_id != holder.host_id)
+
+    monkeypatch.setattr(second_copies, "farthest", anywhere)
+    fails("pod_of_the_only_copies_lost_while_waiting")
 
 
 def test_copies_that_nobody_makes_are_found(monkeypatch):

@@ -168,6 +168,8 @@ class Answers:
             held=self._agent.held(job_id),
             rendezvous_port=self._ports,
             address=host.host_id,
+            pod=host.pod,
+            power=host.pod,
         )
 
     async def _let_go(self, run: HostRun) -> None:

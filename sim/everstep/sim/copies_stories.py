@@ -16,6 +16,26 @@ async def pair_lost_one_by_one_while_waiting(stage: Stage) -> None:
 
     The job goes on from the step that it had, not from its last checkpoint.
     """
+    holder, step = await _one_lost_while_nobody_is_spare(stage)
+    stage.world.power_off(holder)
+    await _goes_on_from(stage, step)
+
+
+async def pod_of_the_only_copies_lost_while_waiting(stage: Stage) -> None:
+    """No spare: a host dies, a minute later all of the pod of the one with its copies.
+
+    The copies that were made meanwhile lie in the other pod.
+    """
+    holder, step = await _one_lost_while_nobody_is_spare(stage)
+    hosts = stage.world.hosts
+    for host_id, host in sorted(hosts.items()):
+        if host.on and host.pod == hosts[holder].pod:
+            stage.world.power_off(host_id)
+    await _goes_on_from(stage, step)
+
+
+async def _one_lost_while_nobody_is_spare(stage: Stage) -> tuple[str, int]:
+    """Let a job wait for a minute; returns who holds the lost host's copies, and the step."""
     world = stage.world
     await launch(stage)
     await stage.step_reached(JOB, 18)
@@ -28,10 +48,16 @@ async def pair_lost_one_by_one_while_waiting(stage: Stage) -> None:
     world.power_off(owner)
     await stage.until(lambda: stage.job(JOB).phase == "waiting_for_hosts", "waiting", limit_s=60)
     await asyncio.sleep(WAIT_S)
-    world.power_off(holder)
+    return holder, step
+
+
+async def _goes_on_from(stage: Stage, step: int) -> None:
     await asyncio.sleep(WAIT_S)
     await stage.finish(1)
     assert min((await stage.restores(JOB))[1:]) >= step - 1, await stage.restores(JOB)
 
 
-STORIES: Final[tuple[Story, ...]] = (pair_lost_one_by_one_while_waiting,)
+STORIES: Final[tuple[Story, ...]] = (
+    pair_lost_one_by_one_while_waiting,
+    pod_of_the_only_copies_lost_while_waiting,
+)

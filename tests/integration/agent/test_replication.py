@@ -27,6 +27,7 @@ from tests.waiting import until
 
 from everstep.agent import peer_protocol, peers, replication
 from everstep.bus.nats import NatsBus
+from everstep.controller.outside import Fenced
 from everstep.controller.second_copies import second_copies
 from everstep.memory.reader import SlotReader
 from everstep.objectstore.memory import MemoryObjects
@@ -199,13 +200,13 @@ async def test_second_copies_of_a_waiting_job_serve_and_are_given_up(four):
     await until(lambda: copied(a, 2, STEP) and copied(b, 0, STEP) and copied(c, 1, STEP))
     await kill(0)
 
-    told = [holdings(host, await plane.stop(host.host_id, 2)) for host in (b, c)]
+    told = [answer(host, await plane.stop(host.host_id, 2)) for host in (b, c)]
     step, copies = second_copies(told, 3)
     assert (step, sorted(copies)) == (STEP, ["b", "c"])  # c's own copies were on a
     for host_id, sources in copies.items():
         command = RestoreRanks(job_id=harness.JOB, generation=2, step=step, sources=sources)
         assert (await plane.ask(host_id, command, CommandReply)).outcome.accepted
-    again = [holdings(host, await plane.stop(host.host_id, 2)) for host in (b, c)]
+    again = [answer(host, await plane.stop(host.host_id, 2)) for host in (b, c)]
     assert second_copies(again, 3) == (STEP, {})
     await kill(1)
 
@@ -225,12 +226,14 @@ async def test_second_copies_of_a_waiting_job_serve_and_are_given_up(four):
     await until(lambda: not memory.directory(harness.JOB, 0, own=True).exists(), what="given up")
 
 
-def holdings(host, told):
-    """A fenced host's answer as the registry is told it."""
+def answer(host, told):
+    """A fenced host's answer as the controller takes it."""
     facts = host.agent.facts
-    return HostHoldings(
+    assert (told.pod, told.power) == (facts.pod, facts.power) != ("", "")
+    held = HostHoldings(
         host_id=told.host_id, address=told.address, peer_port=facts.peer_port, held=told.held
     )
+    return Fenced(host_id=told.host_id, address="", rendezvous_port=1, holdings=held)
 
 
 async def test_former_copies_stay_until_a_newer_step_is_safe_elsewhere(four):

@@ -16,13 +16,16 @@ from everstep.wire.v1.checkpoints_pb2 import HostHoldings
 from everstep.wire.v1.common_pb2 import HeldSnapshots
 
 
-def holds(host_id, *held):
-    """What a host told: (step, generation, own, ranks)."""
-    return HostHoldings(
+def holds(host_id, *held, pod="", power=""):
+    """What a host told: (step, generation, own, ranks), and where it stands."""
+    holdings = HostHoldings(
         host_id=host_id,
         address=f"at-{host_id}",
         peer_port=9,
         held=[HeldSnapshots(step=s, generation=g, own=o, ranks=r) for s, g, o, r in held],
+    )
+    return Fenced(
+        host_id=host_id, address="", rendezvous_port=1, holdings=holdings, pod=pod, power=power
     )
 
 
@@ -45,11 +48,48 @@ def test_partner_of_a_lost_host_holds_two_things_once_and_the_others_share_them(
     step, copies = second_copies(told, 8)
     assert step == 7
     assert in_words(copies) == [
-        ("h2", "h1", 1, [], [0, 1]),
-        ("h3", "h1", 1, [2, 3], []),
+        ("h2", "h1", 1, [2], [0]),
+        ("h3", "h1", 1, [3], [1]),
     ]
     assert copies["h2"].holders[0].address == "at-h1"
     assert copies["h2"].holders[0].peer_port == 9
+
+
+def targets(*hosts):
+    """Who brings ranks 0 to 3, which h0 of pod a and power domain x holds alone."""
+    alone = holds("h0", (7, 1, True, range(4)), pod="a", power="x")
+    _, copies = second_copies([alone, *hosts], 4)
+    return {target: list(sources.holders[0].own) for target, sources in copies.items()}
+
+
+def test_copies_go_to_another_pod_and_then_to_another_power_domain():
+    """One switch, rack or maintenance window would take both places; any host is better than none.
+
+    Hosts that name no power domain share it with nobody.
+    """
+    beside, powered = holds("h1", pod="a", power="x"), holds("h2", pod="a", power="y")
+    away, far = holds("h3", pod="b", power="x"), holds("h4", pod="c")
+    other = holds("h5", pod="b", power="y")
+    assert targets(beside, powered, away) == {"h3": [0, 1, 2, 3]}
+    assert targets(beside, powered, away, far, other) == {"h4": [0, 2], "h5": [1, 3]}
+    assert targets(beside, powered) == {"h2": [0, 1, 2, 3]}
+    assert targets(beside) == {"h1": [0, 1, 2, 3]}
+
+
+def test_each_holder_has_hosts_of_its_own_that_are_far_from_it():
+    """What is far from one is near to the other."""
+    told = [
+        holds("h1", (7, 1, True, [0, 1]), pod="a"),
+        holds("h2", (7, 1, True, [2, 3]), pod="b"),
+        holds("h3", pod="a"),
+        holds("h4", pod="b"),
+    ]
+    assert in_words(second_copies(told, 4)[1]) == [
+        ("h1", "h2", 1, [2], []),
+        ("h2", "h1", 1, [0], []),
+        ("h3", "h2", 1, [3], []),
+        ("h4", "h1", 1, [1], []),
+    ]
 
 
 def test_nothing_is_brought_of_what_lies_twice():
@@ -128,10 +168,7 @@ class Hosts:
     async def fence(self, job_id, generation, hosts, *, graceful, forget):
         assert (job_id, generation, graceful, forget) == (JOB, 2, False, False)
         self.asked.append(tuple(hosts))
-        return {host: self.answer(host) for host in hosts}
-
-    def answer(self, host):
-        return Fenced(host_id=host, address="", rendezvous_port=1, holdings=self.held[host])
+        return {host: self.held[host] for host in hosts}
 
     async def bring(self, job_id, generation, step, sources):
         assert (job_id, generation) == (JOB, 2)
@@ -144,10 +181,10 @@ async def test_hosts_are_asked_again_what_they_hold(monkeypatch):
     """At once who has brought something, all of them after a while: one may have died."""
     monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.0)
     hosts, job = Hosts(), after(*WAITING[:3], WAITING[-2])
-    fenced = {"h0": hosts.answer("h0")}
+    fenced = {"h0": hosts.held["h0"]}
     await keep_twice(hosts, job, ("h0", "h2"), fenced)
     assert hosts.asked == [("h2",)]
-    assert list(hosts.held["h2"].held[0].ranks) == [0, 1, 2, 3]
+    assert list(hosts.held["h2"].holdings.held[0].ranks) == [0, 1, 2, 3]
     assert fenced == {}
     await keep_twice(hosts, job, ("h0", "h2"), fenced)
     assert hosts.asked == [("h2",), ("h0", "h2")]

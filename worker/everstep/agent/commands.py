@@ -177,6 +177,8 @@ class HostCommands:
             rendezvous_port=self._ports.choose(),
             address=self._facts.address,
             peer_port=self._facts.peer_port,
+            pod=self._facts.pod,
+            power=self._facts.power,
         )
 
     async def _stop(self, command: StopRanks) -> bool:

@@ -338,20 +338,24 @@ class StopRanks(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., graceful: _Optional[bool] = ..., forget: _Optional[bool] = ...) -> None: ...
 
 class StopRanksReply(_message.Message):
-    __slots__ = ("outcome", "host_id", "rendezvous_port", "address", "held", "peer_port")
+    __slots__ = ("outcome", "host_id", "rendezvous_port", "address", "held", "peer_port", "pod", "power")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_PORT_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     PEER_PORT_FIELD_NUMBER: _ClassVar[int]
+    POD_FIELD_NUMBER: _ClassVar[int]
+    POWER_FIELD_NUMBER: _ClassVar[int]
     outcome: _common_pb2.Outcome
     host_id: str
     rendezvous_port: int
     address: str
     held: _containers.RepeatedCompositeFieldContainer[_common_pb2.HeldSnapshots]
     peer_port: int
-    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., host_id: _Optional[str] = ..., rendezvous_port: _Optional[int] = ..., address: _Optional[str] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshots, _Mapping]]] = ..., peer_port: _Optional[int] = ...) -> None: ...
+    pod: str
+    power: str
+    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., host_id: _Optional[str] = ..., rendezvous_port: _Optional[int] = ..., address: _Optional[str] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshots, _Mapping]]] = ..., peer_port: _Optional[int] = ..., pod: _Optional[str] = ..., power: _Optional[str] = ...) -> None: ...
 
 class RecomputeRanks(_message.Message):
     __slots__ = ("job_id", "generation")

@@ -74,12 +74,14 @@ LOOK_S_MAX: Final = 8.0  # the registry reads for 3 s after it has listed; a per
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fenced:
-    """A host's answer to the fence."""
+    """A host's answer to the fence; its failure domains are "" if it does not name them."""
 
     host_id: str
     address: str
     rendezvous_port: int
     holdings: HostHoldings
+    pod: str = ""
+    power: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +197,8 @@ class BusOutside:
                     peer_port=reply.peer_port,
                     held=reply.held,
                 ),
+                pod=reply.pod,
+                power=reply.power,
             )
             for host, reply in replies.items()
         }

@@ -2,9 +2,10 @@
 
 Of a lost host's state and of its partner's there is one copy each, on the partner. A job that
 trains on has new ones with its next snapshot. One that waits for a spare may wait for hours, and
-the partner's loss would throw it back to the object store: so the other hosts take copies. What
-they bring is told with the next fence, like all else that they hold, and removed when the job has
-trained on.
+the partner's loss would throw it back to the object store: so the other hosts take copies, those
+of another pod where there are some, then those of another power domain, in the order of the
+inventory's ``pairing``. What they bring is told with the next fence, like all else that they hold,
+and removed when the job has trained on.
 
 Rejected: storing the step as a checkpoint. Memory snapshots are not in the durable format, and the
 ranks that could write it are gone.
@@ -44,7 +45,7 @@ async def keep_twice(
     if asked:
         got = await outside.fence(job.job_id, job.generation, asked, graceful=False, forget=False)
         fenced.update(got)
-    told = [fenced[host].holdings for host in hosts if host in fenced]
+    told = [fenced[host] for host in hosts if host in fenced]
     step, copies = second_copies(told, job.placement.layout.world_size)
     for host in copies:
         fenced.pop(host, None)
@@ -56,32 +57,35 @@ async def keep_twice(
 
 
 def second_copies(
-    holdings: Sequence[HostHoldings], world_size: int
+    fenced: Sequence[Fenced], world_size: int
 ) -> tuple[int, Mapping[str, RestoreSources]]:
     """Say which host should bring what, of the newest step that every rank has.
 
     Args:
-        holdings: what each host holds.
+        fenced: what each host holds, and where it stands.
         world_size: of the ranks that wrote it.
 
     Returns:
-        The step, and by host what it should take from where; the ranks are spread over the hosts.
+        The step, and by host what it should take from where; the ranks are spread over the hosts
+        that share least with who holds them.
     """
-    places = _places(holdings)
+    places = _places([one.holdings for one in fenced])
     steps = [step for step, ranks in places.items() if len(ranks) >= world_size]
-    if not steps or len(holdings) < 2:
+    if not steps or len(fenced) < 2:
         return -1, {}
     step = max(steps)
     once = sorted(rank for rank, (_, there) in places[step].items() if len(there) == 1)
-    by_id = {one.host_id: one for one in holdings}
+    by_id = {one.host_id: one for one in fenced}
+    apart: dict[str, list[str]] = {}
     found: dict[str, dict[tuple[str, int], Holder]] = defaultdict(dict)
     for index, rank in enumerate(once):
         generation, there = places[step][rank]
         [(host_id, own)] = there.items()
-        others = sorted(by_id.keys() - there.keys())
-        target = found[others[index * len(others) // len(once)]]
+        if host_id not in apart:
+            apart[host_id] = farthest(by_id[host_id], fenced)
+        target = found[apart[host_id][index % len(apart[host_id])]]
         if (host_id, generation) not in target:
-            told = by_id[host_id]
+            told = by_id[host_id].holdings
             target[host_id, generation] = Holder(
                 host_id=host_id,
                 address=told.address,
@@ -93,6 +97,17 @@ def second_copies(
     return step, {
         host_id: RestoreSources(holders=target.values()) for host_id, target in found.items()
     }
+
+
+def farthest(holder: Fenced, fenced: Sequence[Fenced]) -> list[str]:
+    """Return the other hosts that are least likely to be lost together with one, by id."""
+
+    def shared(other: Fenced) -> tuple[bool, bool]:
+        return (other.pod == holder.pod, bool(holder.power) and other.power == holder.power)
+
+    others = [one for one in fenced if one.host_id != holder.host_id]
+    least = min(map(shared, others))
+    return sorted(one.host_id for one in others if shared(one) == least)
 
 
 def _places(holdings: Sequence[HostHoldings]) -> dict[int, dict[int, tuple[int, _Held]]]:
