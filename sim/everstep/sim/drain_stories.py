@@ -39,6 +39,19 @@ async def host_is_drained(stage: Stage) -> None:
     await moved(stage, host_id)
 
 
+async def last_checkpoint_before_a_move_is_complete(stage: Stage) -> None:
+    """What the old ranks store last counts, although the next generation has begun by then."""
+    await launch(stage)
+    await stage.step_reached(JOB, 15)
+    host_id = stage.hosts_of(JOB)[1]
+    await drain(stage, host_id)
+    await stage.running(JOB, 2)
+    step = (await stage.restores(JOB))[-1]
+    known = stage.world.backing.catalog.every()
+    assert any((one.step, one.generation) == (step, 1) and one.manifest_uri for one in known)
+    await moved(stage, host_id)
+
+
 async def drain_waits_for_a_spare(stage: Stage) -> None:
     """Without one the job runs on where it is, and moves when one joins."""
     world = stage.world
@@ -97,6 +110,7 @@ async def host_lost_while_another_is_drained(stage: Stage) -> None:
 
 STORIES: Final[tuple[Story, ...]] = (
     host_is_drained,
+    last_checkpoint_before_a_move_is_complete,
     drain_waits_for_a_spare,
     controller_killed_in_a_drain,
     host_lost_while_another_is_drained,

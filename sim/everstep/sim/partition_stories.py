@@ -258,6 +258,25 @@ async def unreachable_and_the_job_stops(stage: Stage) -> None:
     assert await _told(stage) == [("host_lost", (host_id,))]
 
 
+async def shards_are_told_after_the_next_plan(stage: Stage) -> None:
+    """A host has stored its part of a step that the job goes on from, and can tell only later."""
+    await launch(stage)
+    await stage.step_reached(JOB, 20)
+    host_id, other = stage.hosts_of(JOB)[1:3]
+    host = stage.world.hosts[host_id]
+    assert host.agent is not None
+    host.agent.endpoint.cut()
+    await stage.step_reached(JOB, 25)
+    stage.world.hosts[other].kill_rank(stage.world.trainings[JOB, 1].runs[other].ranks[0])
+    await stage.running(JOB, 2)
+    [plan] = (await stage.restores(JOB))[1:]
+    assert plan >= 20, plan
+    assert [one.step for one in host.uploads] == [20], "it has been told already"
+    host.agent.endpoint.mend()
+    await stage.stored(JOB, 20)
+    await stage.finish(1)
+
+
 async def returned_from_a_partition(stage: Stage) -> None:
     """Cut from everybody, replaced, and back: nothing that it still writes counts."""
     world = stage.world
@@ -295,5 +314,6 @@ STORIES: Final[tuple[Story, ...]] = (
     link_flaps_after_all_hosts_have_vanished,
     services_killed_in_a_partition,
     unreachable_and_the_job_stops,
+    shards_are_told_after_the_next_plan,
     returned_from_a_partition,
 )

@@ -97,6 +97,17 @@ def test_report_of_an_older_generation_is_refused():
     CHECKPOINT.when(report(0, newest_generation=2)).then_rejected("stale_generation")
 
 
+@pytest.mark.parametrize(("kept_to_step", "taken"), [(19, False), (20, True), (21, True)])
+def test_late_report_counts_of_a_step_that_was_gone_on_from(kept_to_step, taken):
+    """It is part of the job's history; what came after the restart step is an abandoned branch."""
+    late = report(0, newest_generation=3, kept_to_step=kept_to_step)
+    decided = CHECKPOINT.when(late)
+    if taken:
+        decided.then(stored(report(0)))
+    else:
+        decided.then_rejected("stale_generation")
+
+
 @pytest.mark.parametrize(
     ("command", "why"),
     [

@@ -148,3 +148,9 @@ def test_a_snapshot_holds_if_no_later_restart_went_below_it(restarts, generation
     expected = all(step <= s for g, s in restarts if g > generation)
     assert lineage.holds(generation=generation, step=step) == expected
     assert (lineage.abandoned_by(generation=generation, step=step) is None) == expected
+
+
+def test_generation_is_kept_to_the_lowest_step_that_later_ones_went_on_from():
+    """Of the newest plan's own nothing is settled yet."""
+    lineage = lineage_of([Restart(generation=2, step=20), Restart(generation=3, step=15)])
+    assert [lineage.kept_to(generation) for generation in (1, 2, 3)] == [15, 15, -1]

@@ -12,7 +12,7 @@ from everstep.wire.v1 import checkpoints_pb2, common_pb2
 
 # Facts that the shell looks up; they are not on the wire.
 SHELL_FIELDS = {
-    "ReportShards": {"newest_generation"},
+    "ReportShards": {"newest_generation", "kept_to_step"},
     "PlanRestore": {"checkpoints", "unfinished"},
     "DecideTrust": {"phase"},
     "PinCheckpoint": {"phase"},

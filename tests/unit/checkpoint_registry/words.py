@@ -43,6 +43,7 @@ def report(
     generation: int = 1,
     world_size: int = 2,
     newest_generation: int = 1,
+    kept_to_step: int = -1,
     at_ms: int = 5,
     host_id: str = "h1",
     job_id: str = "job",
@@ -58,6 +59,7 @@ def report(
         data_state='{"position": 20}',
         at_ms=at_ms,
         newest_generation=newest_generation,
+        kept_to_step=kept_to_step,
     )
 
 

@@ -17,7 +17,9 @@ from everstep.core.record import Record
 class ReportShards:
     """An agent has uploaded its ranks' shards of one step.
 
-    ``newest_generation`` is not on the wire: the newest one known of the job (0: none).
+    Not on the wire are ``newest_generation``, the newest one known of the job (0: none), and
+    ``kept_to_step``, the newest step of the report's own one that those after it went on from (-1:
+    none of them has a plan).
     """
 
     job_id: str
@@ -29,6 +31,7 @@ class ReportShards:
     data_state: str
     at_ms: int
     newest_generation: int = 0
+    kept_to_step: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

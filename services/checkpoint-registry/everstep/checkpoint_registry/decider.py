@@ -157,11 +157,12 @@ def _why_not_stored(
             f"{what} of {command.world_size} ranks: expected a step from 0, a generation and a "
             "world size from 1",
         )
-    if command.generation < command.newest_generation:
+    late = command.generation < command.newest_generation
+    if late and command.step > command.kept_to_step:
         return Rejected(
             "stale_generation",
-            f"{what}: the job is at generation {command.newest_generation}; the shards come too "
-            "late and are not taken",
+            f"{what}: the job is at generation {command.newest_generation}, which has not gone on "
+            "from this step; the shards are not taken",
         )
     if checkpoint.deleted:
         return Rejected("deleted", f"{what} was deleted ({checkpoint.deleted})")

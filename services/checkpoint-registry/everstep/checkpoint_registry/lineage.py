@@ -43,6 +43,11 @@ class Lineage:
         i = bisect_right(self.restarts, generation, key=lambda restart: restart.generation)
         return self.ceilings[i] if i < len(self.ceilings) else NO_CEILING
 
+    def kept_to(self, generation: int) -> int:
+        """Return the newest step of ``generation`` that later ones went on from; -1 for none."""
+        ceiling = self.ceiling(generation)
+        return ceiling if ceiling != NO_CEILING else -1
+
     def holds(self, *, generation: int, step: int) -> bool:
         """Say whether a snapshot of ``generation`` at ``step`` is part of the history."""
         return step <= self.ceiling(generation)

@@ -41,6 +41,9 @@ from everstep.wire.v1.jobs_pb2 import GenerationBegun, JobSubmitted
 
 # Some 100 ms in one transaction: a restore plan that comes meanwhile waits no longer than that.
 REPORTS_MAX: Final = 64
+# Causes of generations before which the ranks of the one before end after a last common step.
+RESTS: Final = frozenset({"pause", "stop"})  # no rank of it ever runs
+MOVES: Final = frozenset({"drain", "grow"})
 ENDINGS: Final = frozenset({"job_succeeded", "job_failed", "job_stopped"})
 
 _log = logging.getLogger(__name__)
@@ -51,7 +54,7 @@ class _Taken:
     """What a batch of reports was decided on, and led to."""
 
     checkpoints: Mapping[CheckpointId, Checkpoint]
-    newest_generations: Mapping[str, int]
+    histories: Mapping[str, History]
 
 
 class Registry:
@@ -85,7 +88,7 @@ class Registry:
         """
         report = codec.report_shards(message)
         taken = await self._reports.put(report)
-        known = replace(report, newest_generation=taken.newest_generations[report.job_id])
+        known = _among(report, taken.histories[report.job_id])
         decision = decide_checkpoint(known, taken.checkpoints[_which(report)])
         refused = decision if isinstance(decision, Rejected) else None
         if refused is not None:
@@ -187,13 +190,12 @@ class Registry:
         await self._histories.handle(command, consumed=consumed)
 
     async def _take_reports(self, reports: Sequence[ReportShards]) -> _Taken:
-        newest: dict[str, int] = {}
+        histories: dict[str, History] = {}
         for job_id in {report.job_id for report in reports}:
-            history = await self._histories.state(codec.history_stream(job_id))
-            newest[job_id] = history.newest_generation
+            histories[job_id] = await self._histories.state(codec.history_stream(job_id))
         together: dict[CheckpointId, list[ReportShards]] = {}
         for report in reports:
-            known = replace(report, newest_generation=newest[report.job_id])
+            known = _among(report, histories[report.job_id])
             together.setdefault(_which(report), []).append(known)
         checkpoints = {}
         for which, known_reports in together.items():
@@ -204,7 +206,7 @@ class Registry:
                 reports=tuple(known_reports),
             )
             checkpoints[which] = (await self._checkpoints.handle(command)).state
-        return _Taken(checkpoints=checkpoints, newest_generations=newest)
+        return _Taken(checkpoints=checkpoints, histories=histories)
 
     async def _submitted(self, event: JobSubmitted, consumed: Consumed) -> None:
         try:
@@ -230,13 +232,24 @@ class Registry:
         await self._histories.handle(command, consumed=consumed)
 
     async def _begun(self, event: GenerationBegun, consumed: Consumed) -> None:
-        if event.cause in {"pause", "stop"}:
-            return  # no rank of it ever runs, and the last checkpoint of the one before is wanted
+        if event.cause in RESTS:
+            return  # the last checkpoint of the one before is wanted
         self._memory.forget_older(event.job_id, event.generation)
+        if event.cause in MOVES:
+            return  # here too: its plan fences the one before, once all that is stored
         command = NoteGeneration(
             job_id=event.job_id, generation=event.generation, at_ms=event.at_ms
         )
         await self._histories.handle(command, consumed=consumed)
+
+
+def _among(report: ReportShards, history: History) -> ReportShards:
+    """Return a report with what is known of its job's generations."""
+    return replace(
+        report,
+        newest_generation=history.newest_generation,
+        kept_to_step=history.lineage.kept_to(report.generation),
+    )
 
 
 def _which(report: ReportShards) -> CheckpointId:

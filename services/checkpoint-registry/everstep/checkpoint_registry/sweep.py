@@ -38,8 +38,10 @@ from everstep.service.handler import Handler
 
 ROOT: Final = "jobs/"
 EVERY_S: Final = 300.0  # one request for every thousand objects; orphans only cost room
-# What is refused by generation or deleted stays so, and a report that was accepted commits within
-# seconds: a quarter of an hour covers any pause of a process or a database.
+# What is refused as abandoned or deleted stays so, and a report that was accepted commits within
+# seconds. What an older generation has stored of a step that was gone on from may be reported yet,
+# by a host that was away; nobody waits longer for it than a quarter of an hour, which covers any
+# pause of a process or a database, too.
 GRACE_S: Final = 900.0
 # In the newest generation nothing tells a slow upload from a dead one but that it grows: a day
 # without a new part or object is no upload. Also when the job has ended: an agent that was away
@@ -65,7 +67,7 @@ class SweepTimes:
 class Why(StrEnum):
     """Why something belongs to nothing."""
 
-    OVER = "over"  # of an older generation, whose reports are refused
+    OVER = "over"  # of an older generation: nobody goes on storing it
     OVERTAKEN = "overtaken"  # a later step of the same generation is complete: see ``judge``
     DELETED = "deleted"  # came after its checkpoint was purged
     STORED = "stored"  # an upload of a shard that is in a complete checkpoint
