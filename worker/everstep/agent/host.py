@@ -128,15 +128,7 @@ async def open_agent(
             parts.uploads.run(bus),
             membership.keep_joined(bus, facts, clock),
             keep_found(bus, parts.runs, parts.replicator),
-            membership.beat(
-                bus,
-                facts,
-                parts.runs.all,
-                parts.reports,
-                parts.replicator,
-                parts.counters,
-                clock,
-            ),
+            parts.beat(bus),
             parts.counters.keep_looking(),
             parts.counters.keep_reporting(bus, facts.host_id),
             _serve(commands, bus),
@@ -263,6 +255,17 @@ class _Parts:
             clock=self.clock,
             counters=self.counters,
             reports=self.reports,
+        )
+
+    async def beat(self, bus: Bus) -> None:
+        await membership.beat(
+            bus,
+            self.facts,
+            self.runs.all,
+            self.reports,
+            self.replicator,
+            self.counters,
+            self.clock,
         )
 
     def close(self) -> None:
