@@ -19,7 +19,7 @@ from everstep.host_inventory.events import (
     HostLeft,
     HostUncordoned,
 )
-from everstep.host_inventory.state import ErrorCount, HostState
+from everstep.host_inventory.state import REPORTS_REMEMBERED_MAX, ErrorCount, HostState
 
 CORDON = CordonHost(host_id="h1", reason="probe", incident_id="i1", at_ms=20)
 CORDONED = HostCordoned(
@@ -180,7 +180,7 @@ def test_unknown_host_has_left_already():
 
 
 def test_errors_add_up_by_kind_and_repeated_reports_count_once():
-    """A report is known by its time: only later ones add."""
+    """A report is known by its time."""
     first = CountErrors(host_id="h1", kind="ecc", count=2, at_ms=10)
     ONE.when(first).then(HostErrorsCounted(host_id="h1", kind="ecc", count=2, at_ms=10))
     given = after(ONE, first)
@@ -190,9 +190,37 @@ def test_errors_add_up_by_kind_and_repeated_reports_count_once():
         CountErrors(host_id="h1", kind="a", count=1, at_ms=5),
     )
     assert fleet_of(after(given, *more)).hosts["h1"].errors == (
-        ErrorCount(kind="a", count=1, at_ms=5),
-        ErrorCount(kind="ecc", count=5, at_ms=11),
+        ErrorCount(kind="a", count=1, reports_ms=(5,)),
+        ErrorCount(kind="ecc", count=5, reports_ms=(10, 11)),
     )
+
+
+def test_errors_count_of_a_host_whose_clock_was_set_back():
+    """They were not heard until its clock had caught up, for an hour perhaps."""
+    hour_ms = 3_600_000
+    before = CountErrors(host_id="h1", kind="ecc", count=2, at_ms=10 + hour_ms)
+    given = after(ONE, before)
+    back = CountErrors(host_id="h1", kind="ecc", count=1, at_ms=20)
+    given.when(back).then(HostErrorsCounted(host_id="h1", kind="ecc", count=1, at_ms=20))
+    given = after(given, back)
+    for repeated in (before, back):
+        given.when(repeated).then()
+
+
+def test_errors_reported_out_of_order_all_count_once():
+    """A report that was late may be overtaken by others, and may come twice."""
+    reports = [
+        CountErrors(host_id="h1", kind="ecc", count=1, at_ms=at_ms)
+        for at_ms in range(REPORTS_REMEMBERED_MAX)
+    ]
+    given = after(ONE, *reversed(reports))
+    for repeated in reports:
+        given.when(repeated).then()
+    [counted] = fleet_of(given).hosts["h1"].errors
+    assert counted.count == len(reports)
+    one_more = CountErrors(host_id="h1", kind="ecc", count=1, at_ms=len(reports))
+    [counted] = fleet_of(after(given, one_more)).hosts["h1"].errors
+    assert len(counted.reports_ms) == REPORTS_REMEMBERED_MAX
 
 
 def test_errors_without_a_count_are_refused():

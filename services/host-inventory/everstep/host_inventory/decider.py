@@ -185,8 +185,7 @@ def _count(command: CountErrors, fleet: Fleet) -> Decision:
         return Rejected(
             "bad_count", f"{command.count} errors of kind {command.kind!r}: expected 1 or more"
         )
-    newest_ms = max((e.at_ms for e in host.errors if e.kind == command.kind), default=-1)
-    if command.at_ms <= newest_ms:
+    if any(e.kind == command.kind and command.at_ms in e.reports_ms for e in host.errors):
         return Accepted()
     return Accepted(
         (

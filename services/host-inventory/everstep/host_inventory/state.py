@@ -31,6 +31,9 @@ from everstep.host_inventory.events import (
 # Chosen: a redelivered incident is minutes old at most; a host with more incidents than this
 # between two redeliveries is out for good.
 INCIDENTS_REMEMBERED_MAX: Final = 16
+# Chosen: a host sends a report of a kind again until it is answered, and only then the next one, so
+# a copy of an earlier one is late by seconds; 8 reports, a minute apart, are eight minutes.
+REPORTS_REMEMBERED_MAX: Final = 8
 DOUBTS_KEPT_MAX: Final = 4  # more than it takes to cordon a host
 
 
@@ -46,11 +49,15 @@ class HostState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorCount:
-    """Errors of one kind since the host is known; ``at_ms`` of the newest report."""
+    """Errors of one kind since the host is known.
+
+    ``reports_ms`` are the times of the newest reports by the host's clock, in the order in which
+    they came: they tell one report from another, and not which is newer, for clocks are set back.
+    """
 
     kind: str
     count: int
-    at_ms: int
+    reports_ms: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,8 +275,13 @@ def _joined(known: Host | None, event: HostJoined) -> Host:
 
 
 def _counted(errors: tuple[ErrorCount, ...], event: HostErrorsCounted) -> tuple[ErrorCount, ...]:
-    before = sum(error.count for error in errors if error.kind == event.kind)
-    counted = ErrorCount(kind=event.kind, count=before + event.count, at_ms=event.at_ms)
+    known = next((error for error in errors if error.kind == event.kind), None)
+    before, earlier = (known.count, known.reports_ms) if known is not None else (0, ())
+    counted = ErrorCount(
+        kind=event.kind,
+        count=before + event.count,
+        reports_ms=(*earlier, event.at_ms)[-REPORTS_REMEMBERED_MAX:],
+    )
     others = (error for error in errors if error.kind != event.kind)
     return tuple(sorted((*others, counted), key=lambda error: error.kind))
 
