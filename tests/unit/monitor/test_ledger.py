@@ -87,6 +87,42 @@ def test_ledger_of_a_wait_for_hosts_separates_it_from_the_restart():
     }
 
 
+def test_ledger_of_a_job_that_is_stopped_while_it_waits_keeps_the_wait():
+    """It found no hosts to the last: nothing of that was a restart."""
+    ledger = account(
+        submitted_at_ms=0,
+        end_ms=1_000,
+        ended=True,
+        generations=[
+            Generation(generation=1, cause="launch", begun_at_ms=0, short_at_ms=100),
+            Generation(generation=2, cause="stop", begun_at_ms=990),
+        ],
+        steps=[],
+    )
+    assert nonzero(ledger) == {"startup": 100, "waiting_for_hosts": 890, "restart": 10}
+
+
+def test_ledger_of_a_wait_that_ended_the_job_rests_until_it_is_begun_again():
+    """It waits until its end; what follows is a person's."""
+    ledger = account(
+        submitted_at_ms=0,
+        end_ms=1_000,
+        generations=[
+            Generation(
+                generation=1, cause="launch", begun_at_ms=0, short_at_ms=100, paused_at_ms=600
+            ),
+            Generation(generation=2, cause="restart", begun_at_ms=990),
+        ],
+        steps=[],
+    )
+    assert nonzero(ledger) == {
+        "startup": 100,
+        "waiting_for_hosts": 500,
+        "paused": 390,
+        "restart": 10,
+    }
+
+
 def test_ledger_lays_no_late_detection_over_the_next_generation():
     """Seed 40013: a monitor that was told of both generations late took useful time away."""
     ledger = account(

@@ -73,6 +73,11 @@ class Generation:
     paused_at_ms: int | None = None
     ranks: int = 0
 
+    @property
+    def unplaced(self) -> bool:
+        """Whether hosts were missing to the last."""
+        return self.short_at_ms is not None and self.placed_at_ms is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
@@ -227,6 +232,9 @@ def _lay_end(tape: _Tape, generation: Generation, following: Generation, *, trai
         None if at_ms is None else min(at_ms, begun_ms)
         for at_ms in (generation.failed_at_ms, generation.detected_at_ms)
     )
+    if generation.unplaced and not trained:
+        paused_ms = generation.paused_at_ms
+        tape.until(begun_ms if paused_ms is None else paused_ms, Cause.WAITING_FOR_HOSTS)
     cause = Cause.LOST_WORK if trained else _BRING_UP.get(generation.cause, Cause.RESTART)
     tape.until(failed_ms, cause)
     tape.until(detected_ms, Cause.DETECTION)
@@ -248,6 +256,6 @@ def _tail_cause(last: Generation | None, steps: dict[int, list[Step]], *, ended:
         return Cause.PAUSED
     if last.generation in steps:
         return Cause.CHECKPOINT_STALL if ended else Cause.USEFUL
-    if last.short_at_ms is not None and last.placed_at_ms is None:
+    if last.unplaced:
         return Cause.WAITING_FOR_HOSTS
     return _BRING_UP.get(last.cause, Cause.RESTART)
