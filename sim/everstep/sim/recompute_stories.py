@@ -107,6 +107,26 @@ async def wrong_work_of_one_of_two(stage: Stage) -> None:
     assert incidents[-1].hosts == (culprit,)
 
 
+async def wrong_work_of_one_of_two_that_a_new_monitor_finds_again(stage: Stage) -> None:
+    """The one that saw the first tie is gone: the second one is the second all the same."""
+    await begin(stage, replicas(2, corruption=EVERY))
+    other, culprit = stage.hosts_of(JOB)
+    stage.world.flaws.hosts[culprit] = Flaw(first=WRONG, repeats=True)
+    await stage.running(JOB, 2)
+    stage.world.services[MONITOR].kill()
+    stage.world.services[MONITOR].start()
+    await stage.running(JOB, 3)
+    assert other not in stage.hosts_of(JOB)
+    await stage.running(JOB, 4)
+    incidents = await found(stage, 3)
+    assert [one.action for one in incidents] == [
+        Action.RESTART,
+        Action.REPLACE_IF_SPARE,
+        Action.REPLACE,
+    ]
+    assert incidents[-1].hosts == (culprit,)
+
+
 async def wrong_work_again_without_a_spare(stage: Stage) -> None:
     """Two replicas, no third place: in the end somebody has to look."""
     await begin(stage, replicas(2, corruption=EVERY))
@@ -160,6 +180,7 @@ STORIES: Final[tuple[Story, ...]] = (
     wrong_work_once_that_a_new_monitor_knows_of,
     wrong_work_of_one_of_two_that_contradicts_itself,
     wrong_work_of_one_of_two,
+    wrong_work_of_one_of_two_that_a_new_monitor_finds_again,
     wrong_work_again_without_a_spare,
     activation_that_differs_when_it_is_made_again,
     wrong_work_where_bits_may_vary,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import pytest
 
@@ -10,9 +11,17 @@ from everstep.core.placement import Layout
 from everstep.monitor.commands import SettleNote
 from everstep.monitor.detectors.recompute_course import AGAIN_STEPS, LATE_STEPS
 from everstep.monitor.detectors.verdict import Verdict
-from everstep.monitor.events import Action, CorruptionRules, WatchedHost
+from everstep.monitor.events import (
+    Action,
+    CorruptionRules,
+    JobMarked,
+    Mark,
+    TieFound,
+    WatchedHost,
+)
 from everstep.monitor.rechecking import HELD_AT, Rechecking
-from everstep.monitor.state import Watch
+from everstep.monitor.state import Watch, evolve
+from everstep.monitor.ties import PAIRS_MAX, Claim, Tie
 from everstep.wire.v1.agents_pb2 import Checked, RankStep, Rerun, StepMetrics, Work
 
 RULES = CorruptionRules(on_corruption="replace")
@@ -132,6 +141,18 @@ def test_tie_goes_back_then_tries_a_third_place_and_is_held_in_the_end():
     assert (verdict.action, HELD_AT) == (Action.HOLD, 3)
 
 
+def test_pair_that_an_earlier_process_knew_of_is_counted_on():
+    """Each new monitor would send the run back on the same hosts, as if for the first time."""
+    pairs = ((1, ("h0", "h1")), (2, ("h0", "h1")), (2, ("h0", "h2")))
+    expected = (Action.RESTART, Action.REPLACE_IF_SPARE, Action.HOLD, Action.HOLD)  # none to all
+    for known, action in enumerate(expected):
+        job = Job(watch_of(2, generation=3))
+        job.rechecking.remember((), pairs[:known])
+        job.step(1)
+        job.step(4, shift=1)
+        assert undecided(job, 8).action is action
+
+
 def test_what_was_wrong_once_makes_only_its_own_step_suspect():
     """Neither the steps before it nor after it came out otherwise.
 
@@ -171,7 +192,7 @@ def test_tie_that_an_earlier_process_found_is_broken_by_the_step_that_is_made_ag
     assert [(one.step, one.work) for one in ties] == [(8, True)]
     for kept, hosts in ((ties, [("h1",)]), ((replace(ties[0], work=False),), []), ((), [])):
         other = Job(watch_of(3, placed=False))
-        other.rechecking.remember(kept)
+        other.rechecking.remember(kept, ())
         other.begin(watch_of(3, generation=2, restore_step=6))
         other.step(7)
         assert [verdict.hosts for verdict in other.step(8, shift=1)] == hosts
@@ -292,3 +313,26 @@ def test_what_was_alike_after_the_step_that_a_run_went_back_to_is_forgotten():
     job.begin(watch_of(3, generation=2, restore_step=12))
     (verdict,) = job.step(24, shift=1, wrong={0})
     assert verdict.suspect_from_step == 13
+
+
+def test_pair_is_stored_once_a_generation_however_many_steps_show_it():
+    """Of work that was done twice: what two hold is another matter, and counted by nobody."""
+    claims = tuple(
+        Claim(what="gradient", whose=0, rank=rank, host_id=f"h{rank}", value=rank)
+        for rank in (0, 1)
+    )
+    layout = Layout(dp_replicate=3)
+    tie = Tie(step=8, layout=layout, suspects=(0, 1), claims=claims, work=True)
+    hosts = tuple(WatchedHost(host_id=f"h{n}", ranks=(n,)) for n in range(3))
+    placed = JobMarked(job_id="j", generation=1, mark=Mark.PLACED, hosts=hosts)
+    ties = [
+        (1, tie),
+        (1, replace(tie, step=9)),
+        (1, replace(tie, step=9, suspects=(1, 2), work=False)),
+        (2, tie),
+    ]
+    found = [TieFound(job_id="j", generation=number, tie=one, at_ms=5) for number, one in ties]
+    watch = reduce(evolve, [placed, *found], Watch())
+    assert watch.pairs == ((1, ("h0", "h1")), (2, ("h0", "h1")))
+    many = [replace(found[0], generation=number) for number in range(PAIRS_MAX + 2)]
+    assert len(reduce(evolve, many, watch).pairs) == PAIRS_MAX

@@ -24,7 +24,6 @@ from everstep.monitor.linking import Linking
 from everstep.monitor.numerics import Numerics, settle, verdict_of
 from everstep.monitor.rechecking import Rechecking
 from everstep.monitor.state import Watch
-from everstep.monitor.ties import Tie
 from everstep.wire.v1.agents_pb2 import StepMetrics
 
 log = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Detecting:
-    """Of one job. Mutable: lost with the process, but for the window of its losses, and ties."""
+    """Of one job. Mutable: lost with the process, but for its window of losses, ties and pairs."""
 
     numerics: Numerics = field(default_factory=Numerics)
     hanging: Hanging = field(default_factory=Hanging)
@@ -59,11 +58,11 @@ class Detecting:
             if crew is not None:
                 self._stragglers = StragglerCourse(watch.generation, crew, Limits())
 
-    def remember(self, window: Sequence[Sound], ties: Sequence[Tie]) -> None:
+    def remember(self, window: Sequence[Sound], watch: Watch) -> None:
         """Take the steps, and the ties, that an earlier process has kept."""
         self.numerics.remember(window)
-        self.rechecking.remember(ties)
-        self.corrupting.remember(ties)
+        self.rechecking.remember(watch.ties, watch.pairs)
+        self.corrupting.remember(watch.ties)
 
     def stepped(self, job_id: str, step: int, now_ms: int) -> None:
         """Note a step that somebody has completed."""

@@ -29,7 +29,7 @@ from everstep.monitor.detectors.remade import Broken, Ties
 from everstep.monitor.detectors.verdict import Verdict
 from everstep.monitor.events import SILENT_CORRUPTION, Action
 from everstep.monitor.state import Watch
-from everstep.monitor.ties import Tie
+from everstep.monitor.ties import Pair, Tie
 from everstep.wire.v1.agents_pb2 import StepMetrics
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ HOSTS_AT_ONCE_MAX: Final = 2  # chosen: hosts go wrong once in 10,000 days
 
 @dataclass(slots=True)
 class Rechecking:
-    """Of one job. Mutable: lost with the process but for ties, and found at the next recompute."""
+    """Of one job. Mutable: lost with the process but for ties and pairs, and found again."""
 
     course: RecomputeCourse | None = None
     norms: NormCourse | None = None
@@ -54,8 +54,9 @@ class Rechecking:
     _suspicions: list[Suspicion] = field(default_factory=list)
     _ties: Ties = field(default_factory=Ties)
 
-    def remember(self, ties: Iterable[Tie]) -> None:
+    def remember(self, ties: Iterable[Tie], pairs: Iterable[Pair]) -> None:
         """Take what an earlier process has found."""
+        self._pairs.update(hosts for _, hosts in pairs)
         for tie in ties:
             if tie.work:
                 self._ties.keep(tie)

@@ -39,7 +39,7 @@ from everstep.monitor.events import (
     WatchedHost,
 )
 from everstep.monitor.repeats import HANGS_MAX, OF_THE_CODE, Hang
-from everstep.monitor.ties import Tie, with_tie
+from everstep.monitor.ties import Pair, Tie, with_pair, with_tie
 
 USER_ERRORS_MAX: Final = 16  # only repeats matter, and they come one after the other
 ROLLBACKS_MAX: Final = 64  # only those within repeat_steps matter, and the second one holds the run
@@ -77,14 +77,14 @@ class Watch:
 
     ``ended`` and ``refused`` are about the current generation, ``early`` is about one that has not
     begun by the controller's word; ``leaving`` are the ends of the one that is being paused,
-    ``leaving_generation``. ``stepped`` says that the run has told of a step
-    at least once: scripts without the SDK never do. ``judged_generation`` is the newest generation
-    with an incident: there is at most one each. ``finished_generation`` is the newest one whose
-    ranks have all returned: what befalls its hosts concerns the run no more. ``user_errors`` are
-    (generation, step, error), ``deaths`` (host, at_ms) of rank deaths within the last hour,
-    ``rollbacks`` the first suspect step of each time that the run went back for its numbers,
-    ``doubts`` who may have held wrong bits each time that nobody could be named, ``ties`` what they
-    had, ``hangs`` which ranks hung in what they run.
+    ``leaving_generation``. ``stepped`` says that the run has told of a step at least once: scripts
+    without the SDK never do. ``judged_generation`` is the newest generation with an incident: there
+    is at most one each. ``finished_generation`` is the newest one whose ranks have all returned:
+    what befalls its hosts concerns the run no more. ``user_errors`` are (generation, step, error),
+    ``deaths`` (host, at_ms) of rank deaths within the last hour, ``rollbacks`` the first suspect
+    step of each time that the run went back for its numbers, ``doubts`` who may have held wrong
+    bits each time that nobody could be named, ``ties`` what they had, ``pairs`` who of them
+    differed in work that was done twice, ``hangs`` which ranks hung in what they run.
     """
 
     job_id: str = ""
@@ -116,6 +116,7 @@ class Watch:
     corruption: CorruptionRules = NO_CORRUPTION_RULES
     doubts: tuple[Doubt, ...] = ()
     ties: tuple[Tie, ...] = ()
+    pairs: tuple[Pair, ...] = ()
     hangs: tuple[Hang, ...] = ()
     rollbacks: tuple[int, ...] = ()
     deaths: tuple[tuple[str, int], ...] = ()
@@ -147,7 +148,7 @@ def evolve(watch: Watch, event: Event) -> Watch:
             )
             return _opened(replace(watch, open_incidents=(*watch.open_incidents, ref)), event)
         case TieFound():
-            return replace(watch, ties=with_tie(watch.ties, event.tie))
+            return _tied(watch, event)
         case IncidentRecovered() | IncidentClosed():
             left = tuple(r for r in watch.open_incidents if r.incident_id != event.incident_id)
             return replace(watch, open_incidents=left)
@@ -161,6 +162,15 @@ def evolve(watch: Watch, event: Event) -> Watch:
             return replace(watch, finished_generation=event.generation)
         case _:
             assert_never(event)
+
+
+def _tied(watch: Watch, event: TieFound) -> Watch:
+    watch = replace(watch, ties=with_tie(watch.ties, event.tie))
+    if not event.tie.work:
+        return watch
+    suspects = frozenset(event.tie.suspects)
+    hosts = tuple(host.host_id for host in watch.hosts if suspects & set(host.ranks))
+    return replace(watch, pairs=with_pair(watch.pairs, (event.generation, hosts)))
 
 
 def _opened(watch: Watch, event: IncidentOpened) -> Watch:

@@ -14,6 +14,7 @@ from everstep.core.placement import Layout
 from everstep.core.record import Record
 
 Key = tuple[str, int]  # what was made, and whose it is: a circle's, or a rank's work
+Pair = tuple[int, tuple[str, ...]]  # in which generation hosts differed, and which ones
 Claims = Mapping[Key, Mapping[int, int]]  # what ranks came to, each for itself
 
 # A tie ends its generation, and the next one makes its step again; more than one or two stand open
@@ -22,6 +23,8 @@ TIES_MAX: Final = 8
 # Two ranks that differ in all that they hold make a dozen. An event of so many still fits into a
 # message of a megabyte; if more ranks than that differ, it is none of two that was wrong.
 CLAIMS_STORED_MAX: Final = 8_192
+# The third time that the same hosts differ holds the run; that others do so meanwhile is not usual.
+PAIRS_MAX: Final = 64
 
 
 class Claim(Record, frozen=True, kw_only=True):
@@ -86,3 +89,8 @@ def with_tie(ties: Iterable[Tie], newest: Tie) -> tuple[Tie, ...]:
     others = [one for one in ties if (one.work, one.step) != (newest.work, newest.step)]
     kept = sorted([*others, newest], key=lambda one: (one.step, one.work))
     return tuple(kept[-TIES_MAX:])
+
+
+def with_pair(pairs: tuple[Pair, ...], newest: Pair) -> tuple[Pair, ...]:
+    """Return who has differed with one more; a generation ends with it, however many steps show."""
+    return pairs if newest in pairs else (*pairs, newest)[-PAIRS_MAX:]
