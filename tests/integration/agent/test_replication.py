@@ -165,6 +165,26 @@ async def test_new_agent_pushes_what_the_old_one_had_not(tmp_path):
             assert plane.newest_step(1) == 2
 
 
+async def test_copies_are_not_left_with_another_host_that_has_the_port_now(tmp_path, monkeypatch):
+    """Hosts of one machine share its ports; what is for b is not for c."""
+    monkeypatch.setattr(peers, "LOOK_S", 0.05)
+    async with (
+        hosts_on(tmp_path, "a", "b", "c") as [a, b, c],
+        new_plane() as plane,
+        a.up(plane) as agent,
+    ):
+        async with b.up(plane):
+            await start_all(plane, placed([a, b], 1), 1, spec_json())
+            rank = agent.runs.get(harness.JOB).ranks[0]
+            await until(lambda: rank.control.replicated_step >= 5, what="copied")
+            c.settings = c.settings.model_copy(update={"peer_port": b.agent.facts.peer_port})
+        async with c.up(plane), b.up(plane):
+            before = rank.control.replicated_step
+            await until(lambda: rank.control.replicated_step > before + 5, what="again")
+            assert copied(b, 0, rank.control.replicated_step)
+            assert c.agent.memory.held(harness.JOB) == []
+
+
 async def test_peer_that_comes_back_on_another_port_is_found_and_remembered(tmp_path, monkeypatch):
     """Somebody has its old port and takes connections; whose agent is new knows the new one too."""
     monkeypatch.setattr(peers, "LOOK_S", 0.05)

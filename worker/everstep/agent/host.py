@@ -104,7 +104,7 @@ async def open_agent(
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_only_agent(settings.run_dir))
         memory = HostMemory(settings.memory_dir, settings.run_dir / "forgotten.json")
-        peers = PeerServer(memory)
+        peers = PeerServer(memory, settings.host_id)
         epoch = ids.new_id("epoch")
         chooser = PortChooser(epoch, settings.address)
         facts = _facts(settings, epoch, _listen(settings, peers, chooser))

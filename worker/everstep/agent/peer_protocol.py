@@ -2,10 +2,10 @@
 
 ::
 
-    push {job_id, generation, rank, step, bytes, header_bytes, header_checksum}
+    push {job_id, generation, rank, host_id, step, bytes, header_bytes, header_checksum}
         -> go, then the slot -> ack {step}
         -> ack {step}                       it is there already
-        -> refused {why, detail}            stale_generation, no_space, bad_checksum
+        -> refused {why, detail}            stale_generation, no_space, bad_checksum, wrong_host
     pull {job_id, rank, step, generation}
         -> slot {bytes, header_bytes}, then the slot
         -> absent
@@ -80,7 +80,7 @@ class PeerConnection:
         """Send a snapshot; returns when the peer holds it, checked.
 
         Args:
-            head: ``job_id, generation, rank``.
+            head: ``job_id, generation, rank``, and the ``host_id`` of who is to keep it.
             path: the slot file, which must stay as it is meanwhile.
             preamble: of that file.
             taken: called when the peer has room and begins to receive.

@@ -40,6 +40,7 @@ class Push:
     bytes: int
     header_bytes: int
     header_checksum: int
+    host_id: str = ""  # for whom; "": whoever answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +54,11 @@ class Pull:
 
 
 class PeerServer:
-    """The listener and its connections."""
+    """The listener and its connections; without a ``host_id`` it takes what is for any host."""
 
-    def __init__(self, memory: HostMemory) -> None:
+    def __init__(self, memory: HostMemory, host_id: str = "") -> None:
         self._memory = memory
+        self._host_id = host_id
         self._listener: socket.socket | None = None
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -140,6 +142,10 @@ class PeerServer:
     def _take(self, connection: socket.socket, push: Push) -> None:
         memory = self._memory
         _check_id(push.job_id)
+        if self._host_id and push.host_id not in ("", self._host_id):
+            raise RefusedError(
+                "wrong_host", f"{self._host_id} is here now, the copy is for {push.host_id}"
+            )
 
         def cut_off() -> None:
             peer_protocol.shut(connection)

@@ -46,7 +46,7 @@ async def keep_found(bus: Bus, runs: Runs, replicator: Replicator) -> None:
             )  # fmt: skip
             run.start = replace(run.start, peer=found)
             runs.save(run)
-            replicator.move(run.job_id, run.generation, found.address, found.peer_port)
+            replicator.move(run.job_id, run.generation, found)
 
 
 async def _look(bus: Bus, peer: Peer) -> Peer | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from everstep.agent.peer_protocol import PeerConnection
-from everstep.agent.runs import RankRun, Spawn
+from everstep.agent.runs import Peer, RankRun, Spawn
 from everstep.agent.store import Held, HostMemory, invalidate
 from everstep.core.errors import CorruptData, NotFoundError, RefusedError, Unavailable
 from everstep.core.system import Clock
@@ -54,8 +54,7 @@ class _Link:
     job_id: str
     generation: int
     rank: RankRun
-    address: str
-    port: int
+    peer: Peer
     acknowledged: int = NO_STEP
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     connection: PeerConnection | None = None
@@ -77,9 +76,9 @@ class Replicator:
         self._spawn = spawn
         self._links: dict[tuple[str, int], _Link] = {}
 
-    def begin(self, job_id: str, generation: int, rank: RankRun, address: str, port: int) -> None:
-        """Keep ``rank`` replicated to the peer at ``address``, until ``end``."""
-        link = _Link(job_id=job_id, generation=generation, rank=rank, address=address, port=port)
+    def begin(self, job_id: str, generation: int, rank: RankRun, peer: Peer) -> None:
+        """Keep ``rank`` replicated to ``peer``, until ``end``."""
+        link = _Link(job_id=job_id, generation=generation, rank=rank, peer=peer)
         self._close(self._links.get((job_id, rank.rank)))
         self._links[job_id, rank.rank] = link
         self._spawn(self._run(link))
@@ -113,11 +112,10 @@ class Replicator:
         """Say whether a generation's peer could not be reached at the last try."""
         return any(link.failing_since_ms is not None for link in self._links_of(job_id, generation))
 
-    def move(self, job_id: str, generation: int, address: str, port: int) -> None:
+    def move(self, job_id: str, generation: int, peer: Peer) -> None:
         """Push to the peer at another address from now on."""
         for link in self._links_of(job_id, generation):
-            link.address, link.port = address, port
-            link.retry_ms = RETRY_MS_MIN
+            link.peer, link.retry_ms = peer, RETRY_MS_MIN
             if link.connection is not None:
                 link.connection.cut_off()  # whoever took the old port may have taken it too
 
@@ -173,11 +171,12 @@ class Replicator:
     def _push(self, link: _Link, held: Held) -> None:
         """Runs in a thread; nothing else touches the connection but ``cut_off``."""
         if link.connection is None:
-            link.connection = PeerConnection(link.address, link.port)
+            link.connection = PeerConnection(link.peer.address, link.peer.peer_port)
         head = {
             "job_id": link.job_id,
             "generation": link.generation,
             "rank": link.rank.rank,
+            "host_id": link.peer.host_id,
         }
 
         def taken() -> None:
@@ -210,6 +209,8 @@ class Replicator:
             link.closed = True
         elif refusal.why == "no_space":
             self._switch_off(link, str(refusal))
+        elif refusal.why == "wrong_host":  # our peer is somewhere else now: ``peers`` looks for it
+            self._failed(link, str(refusal))
         elif await asyncio.get_running_loop().run_in_executor(self._executor, _is_corrupt, held):
             # Our copy went bad in memory. It is no snapshot any more; telling the rank that the
             # step is safe lets it take the next one, which is the only thing that helps.

@@ -266,9 +266,7 @@ class Supervisor:
             if rank.pid == 0:
                 self.fork(run, rank)
             if peer is not None:
-                self._replicator.begin(
-                    run.job_id, run.generation, rank, peer.address, peer.peer_port
-                )
+                self._replicator.begin(run.job_id, run.generation, rank, peer)
             if rank.answer is not None:
                 continue
             if start.restore_step < 0:
