@@ -63,21 +63,21 @@ def news(counting: Counting, clock: Clock) -> list[tuple[str, str, tuple[str, ..
 def test_fatal_error_is_said_once(counting, clock):
     """Totals come with every heartbeat."""
     for _ in range(3):
-        counting.told("h1", [count("gpu_uncorrected", 1)])
+        counting.told("h1", "e1", [count("gpu_uncorrected", 1)])
     assert news(counting, clock) == [("DRAIN", "host_faulty", ("h1",))]
-    counting.told("h1", [count("gpu_uncorrected", 1, age_ms=1_000)])
+    counting.told("h1", "e1", [count("gpu_uncorrected", 1, age_ms=1_000)])
     assert news(counting, clock) == []
 
 
 def test_growth_is_what_counts(counting, clock):
     """A rate that is noted, that lasts, and that is over."""
-    counting.told("h1", [count("gpu_corrected", 1_000, age_ms=HISTORY_MS + 1)])
+    counting.told("h1", "e1", [count("gpu_corrected", 1_000, age_ms=HISTORY_MS + 1)])
     assert news(counting, clock) == []
-    counting.told("h1", [count("gpu_corrected", 1_100)])
+    counting.told("h1", "e1", [count("gpu_corrected", 1_100)])
     assert news(counting, clock) == [("NOTE", "errors_rising", ("h1",))]
     for total in (1_200, 1_300):
         clock.ms += WINDOW_MS - 1_000
-        counting.told("h1", [count("gpu_corrected", total)])
+        counting.told("h1", "e1", [count("gpu_corrected", total)])
         said = news(counting, clock)
     assert said == [("DRAIN", "errors_rising", ("h1",))]
     clock.ms += WINDOW_MS
@@ -86,15 +86,25 @@ def test_growth_is_what_counts(counting, clock):
 
 def test_new_monitor_takes_what_is_young_and_leaves_what_is_old(counting, clock):
     """Each count says how old it is."""
-    counting.told("h0", [count("gpu_xid_79", 2, age_ms=FRESH_MS // 2)])
-    counting.told("h1", [count("gpu_xid_79", 2, age_ms=2 * FRESH_MS)])
+    counting.told("h0", "e1", [count("gpu_xid_79", 2, age_ms=FRESH_MS // 2)])
+    counting.told("h1", "e1", [count("gpu_xid_79", 2, age_ms=2 * FRESH_MS)])
     assert [fault.host_id for fault in counting.fatal(["h0", "h1"], clock.ms)] == ["h0"]
 
 
 def test_host_that_was_booted_counts_anew(counting, clock):
     """Fewer than before is not less than nothing."""
-    counting.told("h1", [count("gpu_xid_79", 3, age_ms=2 * HISTORY_MS)])
-    counting.told("h1", [count("gpu_xid_79", 1)])
+    counting.told("h1", "e1", [count("gpu_xid_79", 3, age_ms=2 * HISTORY_MS)])
+    counting.told("h1", "e2", [count("gpu_xid_79", 1)])
+    [fault] = counting.fatal(["h1"], clock.ms)
+    assert fault.count == 1
+
+
+def test_totals_that_were_overtaken_on_their_way_are_not_counted_anew(counting, clock):
+    """The answer to a probe came before a heartbeat that was sent first: nobody was booted."""
+    counting.told("h1", "e1", [count("gpu_xid_79", 3, age_ms=2 * HISTORY_MS)])
+    counting.told("h1", "e1", [count("gpu_xid_79", 4)])
+    for total in (3, 4):
+        counting.told("h1", "e1", [count("gpu_xid_79", total)])
     [fault] = counting.fatal(["h1"], clock.ms)
     assert fault.count == 1
 
@@ -102,7 +112,7 @@ def test_host_that_was_booted_counts_anew(counting, clock):
 def test_idle_host_that_is_broken_is_cordoned(counting, clock):
     """Not one that serves a job, nor one that is cordoned already; and once."""
     for host_id in ("busy", "idle", "cordoned"):
-        counting.told(host_id, [count("gpu_lost", 1)])
+        counting.told(host_id, "e1", [count("gpu_lost", 1)])
     [verdict] = counting.idle({"busy", "idle"}, {"busy"}, clock.ms)
     assert (verdict.kind, verdict.action, verdict.hosts) == (
         "host_faulty",
@@ -111,13 +121,13 @@ def test_idle_host_that_is_broken_is_cordoned(counting, clock):
     )
     counting.forget("idle")
     assert counting.idle({"busy", "idle"}, {"busy"}, clock.ms) == []
-    counting.told("idle", [count("gpu_lost", 1, age_ms=5_000)])
+    counting.told("idle", "e1", [count("gpu_lost", 1, age_ms=5_000)])
     assert counting.idle({"busy", "idle"}, {"busy"}, clock.ms) == []
 
 
 def test_run_that_hangs_with_a_broken_host_is_not_started_there_again(counting, clock):
     """All ranks wait for the one whose device is gone; a rank that stands out is the cause."""
-    counting.told("h2", [count("gpu_xid_79", 1)])
+    counting.told("h2", "e1", [count("gpu_xid_79", 1)])
     verdict = counting.instead(NOBODY, WATCH, all_wait=True, now_ms=clock.ms)
     assert verdict is not None
     assert (verdict.kind, verdict.action, verdict.hosts, verdict.ranks) == (

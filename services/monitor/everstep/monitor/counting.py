@@ -38,6 +38,7 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class _Host:
+    agent_epoch: str = ""  # of whoever told the totals
     totals: dict[Key, int] = field(default_factory=dict)
     steps: dict[Key, list[tuple[int, int]]] = field(default_factory=dict)
     minutes: list[ClockMinute] = field(default_factory=list)
@@ -71,18 +72,27 @@ class Counting:
     def heard(self, heartbeat: Heartbeat) -> None:
         """Take a heartbeat: what the host has counted, and what its clock says."""
         host_id, at_ms = heartbeat.host_id, heartbeat.at_ms
-        self.told(host_id, heartbeat.errors)
+        self.told(host_id, heartbeat.agent_epoch, heartbeat.errors)
         self.beat(host_id, at_ms, unsynchronised=heartbeat.clock_unsynchronised)
 
-    def told(self, host_id: str, errors: Iterable[ErrorCount]) -> None:
-        """Take a host's totals."""
+    def told(self, host_id: str, agent_epoch: str, errors: Iterable[ErrorCount]) -> None:
+        """Take a host's totals.
+
+        One agent's only grow: fewer than it has told before were overtaken on their way, as a
+        heartbeat may be by the answer to a probe.
+        """
         now_ms = self._clock.now_ms()
+        known = self._hosts.get(host_id)
+        another = known is None or known.agent_epoch != agent_epoch
         for error in errors:
             host = self._hosts.setdefault(host_id, _Host())
             key = (error.kind, error.part)
+            host.agent_epoch = agent_epoch
             before = host.totals.get(key, 0)
+            if error.count < before and not another:
+                continue
             host.totals[key] = error.count
-            # Fewer than before: the host was booted, and everything is new.
+            # Fewer than before by another agent: the host was booted, and everything is new.
             growth = error.count - before if error.count >= before else error.count
             if growth and error.age_ms <= HISTORY_MS:
                 host.grew(key, growth, now_ms - max(0, error.age_ms))

@@ -161,7 +161,7 @@ def _prober(shell: Shell, counting: Counting, untold: UntoldEnds) -> ProbeHost:
             return Probe.NO_RESPONDERS
         except Unavailable:
             return Probe.NO_ANSWER
-        counting.told(host_id, reply.errors)
+        counting.told(host_id, reply.agent_epoch, reply.errors)
         untold.told(host_id, reply.jobs)
         return Probe.ANSWERED if reply.nonce == nonce else Probe.NO_ANSWER
 
