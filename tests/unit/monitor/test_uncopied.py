@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import httpx
+from fastapi import FastAPI
 from tests.unit.monitor.test_counting import Clock
 
+from everstep.monitor.api import routes
 from everstep.monitor.events import WatchedHost
 from everstep.monitor.state import Watch
 from everstep.monitor.uncopied import SILENT_MS_MAX, Uncopied, UncopiedRanks
@@ -48,3 +51,22 @@ def test_what_is_out_of_date_is_not_told():
     assert [one.host_id for one in uncopied.of(WATCH)] == ["h1"]
     clock.ms += SILENT_MS_MAX + 1
     assert uncopied.of(WATCH) == ()
+
+
+async def test_api_lists_them_and_nothing_of_a_job_that_does_not_run():
+    """As `everstep jobs show` asks for them."""
+
+    class Watching:
+        def watched(self, job_id):
+            return WATCH if job_id == "j" else None
+
+    clock, app = Clock(), FastAPI()
+    uncopied = UncopiedRanks(clock)
+    uncopied.heard(beat("h0"))
+    app.include_router(routes(None, Watching(), uncopied, clock))
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://m") as client:
+        [one] = (await client.get("/v1/jobs/j/uncopied")).json()["uncopied"]
+        other = (await client.get("/v1/jobs/other/uncopied")).json()
+    assert one == {**one, "host_id": "h0", "ranks": [0], "peer_host_id": "h2", "why": FULL}
+    assert other == {"uncopied": []}
