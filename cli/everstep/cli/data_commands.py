@@ -9,7 +9,7 @@ import typer
 from rich.progress import Progress
 
 from everstep.cli.options import JsonFlag, help_of, register
-from everstep.cli.output import ERR, OUT, print_json, size
+from everstep.cli.output import ERR, OUT, counted, print_json, size
 
 TOKEN_BYTES = 2  # byte-level tokens are stored as uint16
 
@@ -58,7 +58,7 @@ def prepare(
         )
         return
     OUT.print(
-        f"{made.tokens:,} tokens of {made.documents:,} documents in {made.shards} shards "
+        f"{made.tokens:,} tokens of {made.documents:,} documents in {counted(made.shards, 'shard')} "
         f"({size(TOKEN_BYTES * made.tokens)}) in {made.directory}",
         markup=False,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -29,6 +30,7 @@ from everstep.core.errors import NotFoundError, Unavailable
 from everstep.core.system import SystemClock
 
 UNCOPIED_SHOWN: Final = 8  # hosts; --json names all
+REFUSED_SHOWN: Final = 8  # sources of a generation; --json has all
 
 jobs_app = typer.Typer(
     name="jobs",
@@ -79,14 +81,17 @@ def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> No
     with session_of(context).client() as client:
         job = with_current_step(client, client.job(job_id))
         uncopied: list[dict[str, Any]] = []
+        refused: list[dict[str, Any]] = []
         try:
             goodput = client.goodput(job_id)
         except (NotFoundError, Unavailable):  # it has not heard of the job yet, or is away
             goodput = {"wall_ms": 0, "causes": {}}
         with contextlib.suppress(NotFoundError, Unavailable):
             uncopied = client.uncopied(job_id)
+            refused = client.refused_sources(job_id)
     if as_json:
-        print_json({**job, "goodput": goodput, "uncopied": uncopied})
+        found = {"goodput": goodput, "uncopied": uncopied, "refused_sources": refused}
+        print_json({**job, **found})
         return
     OUT.print(f"job        {job['job_id']} ({job['name']})", markup=False)
     step = f"step {job['step']} of {job['steps']}"
@@ -107,7 +112,7 @@ def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> No
     if len(uncopied) > UNCOPIED_SHOWN:
         OUT.print(f"           and {len(uncopied) - UNCOPIED_SHOWN} more hosts have none")
     _print_placement(job)
-    _print_recoveries(job)
+    _print_recoveries(job, refused)
     _print_goodput(goodput)
 
 
@@ -234,9 +239,24 @@ def _print_placement(job: dict[str, Any]) -> None:
         print_table(["host", "ranks", "copies at"], rows, empty="")
 
 
-def _print_recoveries(job: dict[str, Any]) -> None:
+def _print_recoveries(job: dict[str, Any], refused: Sequence[dict[str, Any]]) -> None:
     for recovery in job.get("recoveries", []):
         OUT.print(_recovery_line(recovery), markup=False)
+        mine = [one for one in refused if one["generation"] == recovery["generation"]]
+        for one in mine[:REFUSED_SHOWN]:
+            OUT.print(f"           {refused_line(one)}", markup=False)
+        if len(mine) > REFUSED_SHOWN:
+            OUT.print(f"           and {len(mine) - REFUSED_SHOWN} more sources")
+
+
+def refused_line(refused: dict[str, Any]) -> str:
+    """Say which planned source of whose state was not used, and why."""
+    where = refused["uri"] or refused["host_id"]
+    kind = refused["kind"].replace("_", " ")
+    return (
+        f"rank {refused['rank']} could not use step {refused['step']} from {kind}"
+        f"{f' ({where})' if where else ''}: {refused['detail']}"
+    )
 
 
 def _recovery_line(recovery: dict[str, Any]) -> str:

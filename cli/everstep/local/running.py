@@ -70,14 +70,16 @@ class RunningStack:
             await self.await_ready(unit)
 
     async def take_down(self) -> None:
-        """End everything in order: hosts at once, then services, then what they stand on."""
+        """End everything in order: services, hosts at once, and what services stand on.
+
+        Nobody who judges hosts may see them go: one would be lost, and held out when all is back.
+        """
+        await self._stop("service")
         agents = [unit for unit in self.units.values() if unit.kind == "agent"]
         await asyncio.gather(*(unit.kill(keep_down=True) for unit in agents))
         for host in self.stack.hosts:
             await asyncio.to_thread(hosts.lose, self.paths, self.stack, host.host_id)
-        for kind in ("service", "server"):
-            units = [unit for unit in self.units.values() if unit.kind == kind]
-            await asyncio.gather(*(unit.stop() for unit in units))
+        await self._stop("server")
         for path in self._leftovers:
             path.unlink(missing_ok=True)
         await self.catalogue.close()
@@ -142,6 +144,10 @@ class RunningStack:
     def _note_processes(self) -> None:
         running = tuple(unit.record for unit in self.units.values() if unit.record is not None)
         self._keep(replace(self.stack, processes=running))
+
+    async def _stop(self, kind: str) -> None:
+        units = [unit for unit in self.units.values() if unit.kind == kind]
+        await asyncio.gather(*(unit.stop() for unit in units))
 
     def _keep(self, stack: Stack) -> None:
         self.stack = stack
