@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.checkpoint_registry.words import ask, facts, host, shard, sources
 
@@ -223,14 +223,41 @@ class Reference:
             why = f" ({self.remarks[step]})" if step in self.remarks else ""
             remarks[step] = self.spoilt.get(step) or f"{have} no source{why}"
         if self.request.checkpoints or wanted != -1:
-            stored = [(one.generation, one.step) for one in self.request.checkpoints]
-            doubted = any(self.suspect(*one) for one in stored if self.lineage_holds(*one))
+            stored = sorted((one.generation, one.step) for one in self.request.checkpoints)
+            newest = {one[1]: one for one in stored if self.lineage_holds(*one)}  # of each step
+            doubted = any(self.suspect(*one) for one in newest.values())
             return "only_suspect" if doubted else "no_source"
         newer = sorted(remarks, reverse=True)
         return -1, [[]] * WORLD, tuple(f"step {at}: {remarks[at]}" for at in newer)
 
 
+# Of two checkpoints of one step the older is suspect, and neither may be gone on from.
+OLDER_SUSPECT = CheckpointsSuspected(
+    job_id="job",
+    suspicion_id="s",
+    kind="by_hand",
+    generation=1,
+    from_step=1,
+    to_step=2,
+    why="",
+    by="a person",
+    at_ms=1,
+)
+TWO_OF_ONE_STEP = [
+    facts(2, generation=1, world_size=WORLD),
+    facts(2, generation=2, world_size=WORLD),
+]
+
+
 @settings(max_examples=500)
+@example(
+    [host("h0", HeldSnapshots(step=0, generation=1, own=False, ranks=(0,)))],
+    TWO_OF_ONE_STEP,
+    [],
+    [],
+    [OLDER_SUSPECT],
+    0,
+)
 @given(HOSTS, CHECKPOINTS, RESTARTS, DISTRUSTED, SAID, st.integers(-1, 4))
 def test_plan_is_what_each_rank_alone_would_have_been_given(
     hosts, checkpoints, restarts, distrusted, said, from_step

@@ -357,7 +357,7 @@ def _advice(request: PlanRestore, history: History, steps: Sequence[int]) -> str
     """
     judged = {
         facts.step: history.judge(generation=facts.generation, step=facts.step).trust
-        for facts in request.checkpoints
+        for facts in sorted(request.checkpoints, key=_generation)  # of one step the newest counts
         if facts.step in steps
         and history.lineage.holds(generation=facts.generation, step=facts.step)
     }
