@@ -57,8 +57,9 @@ def prepare(
             }
         )
         return
+    shards = counted(made.shards, "shard")
     OUT.print(
-        f"{made.tokens:,} tokens of {made.documents:,} documents in {counted(made.shards, 'shard')} "
+        f"{made.tokens:,} tokens of {made.documents:,} documents in {shards} "
         f"({size(TOKEN_BYTES * made.tokens)}) in {made.directory}",
         markup=False,
     )
