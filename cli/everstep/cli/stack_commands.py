@@ -149,12 +149,21 @@ def _warn_of_jobs(paths: StatePaths, *, wipe: bool) -> None:
             return
         with Client({name: stack.url(name) for name in SERVICES}) as client:
             live = [job["job_id"] for job in client.jobs() if job["phase"] not in ENDED]
+            fates = {one: "lost with all data" if wipe else _fate(client, one) for one in live}
     except EverstepError:
         return
-    if live:
-        after = "lost with all data" if wipe else "interrupted, and will go on after `everstep up`"
-        names = f"job {live[0]} is" if len(live) == 1 else f"jobs {', '.join(live)} are"
-        ERR.print(f"{names} {after}", markup=False)
+    for job_id, fate in fates.items():
+        ERR.print(f"job {job_id} is {fate}", markup=False)
+
+
+def _fate(client: Client, job_id: str) -> str:
+    """Say from where an interrupted job goes on: what is in memory only goes with its hosts."""
+    fate = "interrupted, and will go on after `everstep up`"
+    try:
+        kept = [one["step"] for one in client.checkpoints(job_id) if one["restorable"]]
+    except EverstepError:  # the registry is away
+        return fate
+    return f"{fate}, from {f'step {max(kept)}, its newest checkpoint' if kept else 'its beginning'}"
 
 
 def _counts(stack: Stack) -> str:

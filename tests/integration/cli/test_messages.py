@@ -158,6 +158,32 @@ def test_down_names_the_jobs_that_are_cut_short(tmp_path, wipe, told):
 
 
 @pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        ([(40, True), (20, True), (60, False)], "step 40, its newest checkpoint"),
+        ([], "its beginning"),
+    ],
+)
+def test_down_says_from_where_a_job_will_go_on(tmp_path, kept, told):
+    """What is in hosts' memory only goes with them; a suspect checkpoint is not gone on from."""
+    paths = StatePaths(root=tmp_path / "state")
+    controller, registry = FakeServices(), FakeServices()
+    controller.on("GET", "/v1/jobs", {"jobs": [{**JOB, "phase": "running"}]})
+    checkpoints = [{"step": step, "restorable": usable} for step, usable in kept]
+    registry.on("GET", "/v1/checkpoints", {"checkpoints": checkpoints})
+    try:
+        ports = bring_up(paths).stack.service_ports
+        with (
+            serving(controller, port=ports["controller"]),
+            serving(registry, port=ports["checkpoint_registry"]),
+        ):
+            done = everstep("--state", str(paths.root), "down")
+    finally:
+        launch.down(paths, wipe=True)
+    assert done.stderr.endswith(f"will go on after `everstep up`, from {told}\n")
+
+
+@pytest.mark.parametrize(
     ("phase", "told"),
     [
         ("launching", "job tiny-1 is launched\n"),
