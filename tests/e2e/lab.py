@@ -241,9 +241,11 @@ class Lab:
         """The job's incidents, oldest first."""
         return self.client.incidents(job_id)
 
-    def differences(self, job_a: str, job_b: str, into: Path) -> tuple[int, tuple[str, ...]]:
+    def differences(
+        self, job_a: str, job_b: str, into: Path, *, steps: int = STEPS
+    ) -> tuple[int, tuple[str, ...]]:
         """Compare the final states of two jobs: tensors compared, and what differs."""
-        checkpoints = [wait_durable(self.client, job, STEPS) for job in (job_a, job_b)]
+        checkpoints = [wait_durable(self.client, job, steps) for job in (job_a, job_b)]
 
         async def compare() -> Any:
             async with open_store(self.stack)() as store:

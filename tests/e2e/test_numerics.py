@@ -102,7 +102,7 @@ def test_loss_spike_goes_back_and_leaves_its_batches_out(lab: Lab, entry: Path, 
     same = submit(lab, entry, "never", wrecking=(SPIKE_AT,), skipped=incident["skipped"])
     lab.succeeded(same)
     assert lab.incidents(same) == []
-    compared, differences = lab.differences(job_id, same, tmp_path)
+    compared, differences = lab.differences(job_id, same, tmp_path, steps=STEPS)
     assert differences == ()
     assert compared > 100
     assert lab.losses(job_id, steps=STEPS) == lab.losses(same, steps=STEPS)
@@ -132,7 +132,7 @@ def test_gradients_that_stay_bad_go_back(lab: Lab, entry: Path, tmp_path: Path):
     assert back["skipped"] == [[NAN_AT - 1, NAN_AT + 3]]
     same = submit(lab, entry, "no-nans", poisonous=bad, skipped=back["skipped"])
     lab.succeeded(same)
-    assert lab.differences(job_id, same, tmp_path)[1] == ()
+    assert lab.differences(job_id, same, tmp_path, steps=STEPS)[1] == ()
 
 
 def test_spike_that_comes_again_is_held_for_a_person(lab: Lab, entry: Path):
