@@ -160,10 +160,13 @@ def _fate(client: Client, job_id: str) -> str:
     """Say from where an interrupted job goes on: what is in memory only goes with its hosts."""
     fate = "interrupted, and will go on after `everstep up`"
     try:
-        kept = [one["step"] for one in client.checkpoints(job_id) if one["restorable"]]
+        complete = [one for one in client.checkpoints(job_id) if one["complete"]]
     except EverstepError:  # the registry is away
         return fate
-    return f"{fate}, from {f'step {max(kept)}, its newest checkpoint' if kept else 'its beginning'}"
+    if not complete:
+        return f"{fate}, from its beginning"
+    kept = [one["step"] for one in complete if one["restorable"]]
+    return f"{fate}, from step {max(kept)}, its newest checkpoint" if kept else fate
 
 
 def _counts(stack: Stack) -> str:

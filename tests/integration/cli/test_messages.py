@@ -160,8 +160,9 @@ def test_down_names_the_jobs_that_are_cut_short(tmp_path, wipe, told):
 @pytest.mark.parametrize(
     ("kept", "told"),
     [
-        ([(40, True), (20, True), (60, False)], "step 40, its newest checkpoint"),
-        ([], "its beginning"),
+        ([(40, True), (20, True), (60, False)], ", from step 40, its newest checkpoint"),
+        ([], ", from its beginning"),
+        ([(20, False)], ""),
     ],
 )
 def test_down_says_from_where_a_job_will_go_on(tmp_path, kept, told):
@@ -169,7 +170,7 @@ def test_down_says_from_where_a_job_will_go_on(tmp_path, kept, told):
     paths = StatePaths(root=tmp_path / "state")
     controller, registry = FakeServices(), FakeServices()
     controller.on("GET", "/v1/jobs", {"jobs": [{**JOB, "phase": "running"}]})
-    checkpoints = [{"step": step, "restorable": usable} for step, usable in kept]
+    checkpoints = [{"step": s, "complete": True, "restorable": usable} for s, usable in kept]
     registry.on("GET", "/v1/checkpoints", {"checkpoints": checkpoints})
     try:
         ports = bring_up(paths).stack.service_ports
@@ -180,7 +181,7 @@ def test_down_says_from_where_a_job_will_go_on(tmp_path, kept, told):
             done = everstep("--state", str(paths.root), "down")
     finally:
         launch.down(paths, wipe=True)
-    assert done.stderr.endswith(f"will go on after `everstep up`, from {told}\n")
+    assert done.stderr.endswith(f"will go on after `everstep up`{told}\n")
 
 
 @pytest.mark.parametrize(
