@@ -28,3 +28,8 @@ class Ports:
     nats: int
     s3: int
     s3_internal: tuple[int, ...]
+
+    @property
+    def all(self) -> frozenset[int]:
+        """Every port of the three."""
+        return frozenset((self.postgres, self.nats, self.s3, *self.s3_internal))

@@ -31,7 +31,6 @@ from everstep.local.fleet import CHIPS_DEFAULT, PODS_DEFAULT, first_fleet
 from everstep.local.state import (
     DROPPED_PREFIX,
     INVENTORY_SETTINGS,
-    SERVICES,
     SHM,
     HostConfig,
     Stack,
@@ -227,18 +226,18 @@ def _stop_unknown(paths: StatePaths) -> bool:
 def _new_stack(paths: StatePaths, plan: Plan, before: Stack | None) -> Stack:
     """Keep secrets and identity of an earlier run: its databases were made with them."""
     # Not on top: a plain installation, made to talk to a cluster, has no database driver.
-    from everstep.local.server_command import free_ports
-    from everstep.local.servers import new_credentials, new_ports
+    from everstep.local.servers import new_credentials, new_ports, new_service_ports
 
     ids = RandomIds()
     stack_id = before.stack_id if before is not None else ids.new_id("")[:12]
     shared = SHM.is_dir() and os.access(SHM, os.W_OK)
+    servers = new_ports(ids)
     root = SHM / f"everstep-{stack_id}" if shared else paths.root / "memory"
     return Stack(
         stack_id=stack_id,
         memory_root=str(root),
-        server_ports=new_ports(ids),
-        service_ports=dict(zip(SERVICES, free_ports(len(SERVICES), ids), strict=True)),
+        server_ports=servers,
+        service_ports=new_service_ports(servers, ids),
         credentials=before.credentials if before is not None else new_credentials(ids),
         hosts=plan.fleet(),
         spares=plan.spares,

@@ -29,8 +29,10 @@ class Relays:
             # Not on top: a plain installation, made to talk to a cluster, has no database driver.
             from everstep.local.server_command import free_ports
 
-            (behind,) = free_ports(1, RandomIds())
             servers = self._stack.server_ports
+            services = self._stack.service_ports.values()
+            agents = (ports.peers_behind for ports in self._ports.values())
+            (behind,) = free_ports(1, RandomIds(), besides={*servers.all, *services, *agents})
             self._ports[host_id] = RelayPorts(
                 nats=await self.relay.open(host_id, Line.NATS, servers.nats),
                 s3=await self.relay.open(host_id, Line.S3, servers.s3),

@@ -39,7 +39,7 @@ class RunningStack:
         """Start new units together and wait until all are ready.
 
         Raises:
-            RefusedError: one does not start; its log is named.
+            RefusedError: one does not start; its last words are told, and its log is named.
         """
         units = [self._add(blueprint) for blueprint in blueprints]
         for unit in units:
@@ -50,9 +50,10 @@ class RunningStack:
     async def await_ready(self, unit: Unit) -> None:
         """Wait for one unit. Raises RefusedError as ``start_all`` does."""
         if not await unit.wait_ready():
+            words = await asyncio.to_thread(unit.last_words)
+            ended = f"{unit.last_end}: {words}" if words else unit.last_end
             raise RefusedError(
-                "does_not_start",
-                f"{unit.name} does not start ({unit.last_end}); its log is {unit.log}",
+                "does_not_start", f"{unit.name} does not start ({ended}); its log is {unit.log}"
             )
 
     async def start_host(self, host: HostConfig) -> None:

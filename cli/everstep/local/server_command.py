@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,8 +63,10 @@ async def wait_ready(
         raise Unavailable(f"{command.name} was not ready within {timeout_s} s") from None
 
 
-def free_ports(count: int, ids: IdSource) -> list[int]:
+def free_ports(count: int, ids: IdSource, *, besides: Collection[int] = ()) -> list[int]:
     """Return different TCP ports that nothing uses at loopback, from a start drawn from ``ids``.
+
+    ``besides`` are spoken for, though nothing may listen at them yet.
 
     Whoever chooses ports at the same time, or while a server is down for a moment, may be given the
     same: ``EVERSTEP_PORTS`` keeps them apart.
@@ -79,7 +81,7 @@ def free_ports(count: int, ids: IdSource) -> list[int]:
     found: list[int] = []
     for offset in range(span):
         port = low + (start + offset) % span
-        if _is_free(port):
+        if port not in besides and _is_free(port):
             found.append(port)
         if len(found) == count:
             return found

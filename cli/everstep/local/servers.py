@@ -24,6 +24,7 @@ from everstep.local.bundled_postgres import postgres_url, prepare_postgres
 from everstep.local.bundled_s3 import INTERNAL_PORT_COUNT, prepare_s3, s3_endpoint
 from everstep.local.keys import Credentials, Ports
 from everstep.local.server_command import ServerCommand, free_ports, wait_ready
+from everstep.local.state import SERVICES
 
 START_TIMEOUT_S: Final = 60.0  # seconds at most on an idle machine; a loaded one may swap
 
@@ -82,6 +83,12 @@ def new_ports(ids: IdSource) -> Ports:
     """Choose ports that are free now."""
     postgres, nats, s3, *internal = free_ports(3 + INTERNAL_PORT_COUNT, ids)
     return Ports(postgres=postgres, nats=nats, s3=s3, s3_internal=tuple(internal))
+
+
+def new_service_ports(servers: Ports, ids: IdSource) -> dict[str, int]:
+    """Choose a port for each service that is free now and none of the servers', up or not."""
+    ports = free_ports(len(SERVICES), ids, besides=servers.all)
+    return dict(zip(SERVICES, ports, strict=True))
 
 
 def prepare_servers(directory: Path, ports: Ports, credentials: Credentials) -> Servers:

@@ -7,6 +7,7 @@ ready, and whom to tell when something changed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,6 +25,8 @@ READY_POLL_S: Final = 0.1  # start-up takes a second or more
 LOG_BYTES_MAX: Final = (
     20_000_000  # then the log is put aside at the next start; one old one is kept
 )
+LAST_BYTES: Final = 4_000  # of a log: enough for the last line of any traceback of ours
+WORDS_MAX: Final = 300  # characters
 
 
 Ready = Callable[[ProcessRecord], Awaitable[bool]]  # is this process, no earlier one, ready?
@@ -92,6 +95,14 @@ class Unit:
                 return False
             await asyncio.sleep(READY_POLL_S / 2)
         return True
+
+    def last_words(self) -> str:
+        """Return the last line of its log, cut to a sentence's length; "" if there is none."""
+        with contextlib.suppress(OSError), self.log.open("rb") as log:
+            log.seek(-min(LAST_BYTES, log.seek(0, os.SEEK_END)), os.SEEK_END)
+            lines = log.read().decode(errors="replace").splitlines()
+            return next((line.strip()[:WORDS_MAX] for line in lines[::-1] if line.strip()), "")
+        return ""
 
     async def stop(self) -> None:
         """End it in an orderly way and keep it down."""

@@ -84,6 +84,12 @@ async def answer(plane: Plane) -> RankStack:
     return seen
 
 
+async def at_rest(plane: Plane) -> RankStack | None:
+    """Ask once, and take no answer that shows the rank on its way to where it waits."""
+    seen = await answer(plane)
+    return seen if seen.frames[-1].startswith("python/threading.py:wait") else None
+
+
 def pid_of(host: Host) -> int:
     """The process of the only rank."""
     return host.agent.runs.get(JOB).ranks[0].pid
@@ -92,7 +98,7 @@ def pid_of(host: Host) -> int:
 async def test_waiting_rank_tells_its_stack(tmp_path):
     """Outermost first, and nothing used of the processor."""
     async with running(tmp_path, "wait") as (plane, _):
-        seen = await answer(plane)
+        seen = await until(lambda: at_rest(plane))
     assert (seen.rank, seen.state, seen.answered) == (0, PROCESS_SLEEPING, True)
     assert [frame.rpartition(":")[0] for frame in seen.frames] == [
         f"{stubborn.__file__}:run",
@@ -169,7 +175,7 @@ async def test_stopped_rank_is_not_asked_and_answers_when_it_goes_on(tmp_path):
 async def test_answer_is_bounded(tmp_path, how):
     """Five hundred frames, thirty threads: the innermost frames of the first of them."""
     async with running(tmp_path, how) as (plane, _):
-        seen = await answer(plane)
+        seen = await until(lambda: at_rest(plane))
     assert seen.answered
     assert len(seen.frames) <= FRAMES_MAX
     assert sum(len(frame) for frame in seen.frames) <= MAIN_BYTES_MAX
@@ -191,11 +197,11 @@ async def test_file_holds_one_answer_however_often_it_was_asked(tmp_path):
     async with running(tmp_path, "wait") as (plane, host):
         run = host.agent.runs.get(JOB)
         path = stacks_path(run.log_path(run.ranks[0]))
-        first = await answer(plane)
-        size = path.stat().st_size
+        first = await until(lambda: at_rest(plane))
         for _ in range(3):
             assert (await answer(plane)).frames == first.frames
-            assert path.stat().st_size == size
+            told = [line for line in path.read_text().splitlines() if line.startswith("answered ")]
+            assert len(told) == 1
 
 
 async def test_file_of_another_process_is_not_believed(tmp_path):

@@ -293,7 +293,8 @@ def test_part_that_does_not_start_fails_the_up_with_its_log_and_leaves_nothing(p
     """One sentence says what broke and where to look."""
     paths.create()
     (paths.root / "break-monitor").touch()
-    with pytest.raises(Unavailable, match=r"monitor does not start \(exit code 1\); its log is"):
+    told = r"monitor does not start \(exit code 1: it cannot work like this\); its log is"
+    with pytest.raises(Unavailable, match=told):
         bring_up(paths)
     assert living(paths) == []
     assert "it cannot work like this" in paths.log("monitor").read_text()

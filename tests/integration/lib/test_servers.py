@@ -31,6 +31,7 @@ from everstep.local.servers import (
     local_servers,
     new_credentials,
     new_ports,
+    new_service_ports,
     prepare_servers,
 )
 
@@ -250,6 +251,17 @@ def test_free_ports_are_different_and_below_the_ephemeral_range() -> None:
     ports = free_ports(50, RandomIds())
     assert len(set(ports)) == 50
     assert max(ports) < 32_768
+
+
+def test_stack_has_a_port_for_each_of_its_parts(monkeypatch) -> None:
+    """Those that were chosen first are still free when the others are."""
+    monkeypatch.setenv("EVERSTEP_PORTS", "23200-23219")
+    servers = new_ports(RandomIds())
+    for _ in range(20):  # by chance they may miss each other
+        services = new_service_ports(servers, RandomIds())
+        assert len({*servers.all, *services.values()}) == len(servers.all) + len(services)
+    with pytest.raises(Unavailable, match="only 4 of 9 ports"):
+        free_ports(9, RandomIds(), besides={*servers.all, *services.values()})
 
 
 def test_ports_come_from_the_range_that_the_environment_names(monkeypatch) -> None:
