@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Final, Protocol
 
-from everstep.core.errors import EverstepError
+from everstep.core.errors import EverstepError, NotFoundError
 
 ENDED: Final = frozenset({"succeeded", "failed", "stopped"})
 # Jobs of a listing whose step is asked of the monitor: a screen of them, each some ten questions of
@@ -116,7 +116,8 @@ def with_current_steps(source: Jobs, jobs: list[Json]) -> list[Json]:
     steps: dict[str, int] = {}
     with contextlib.suppress(EverstepError):
         for job_id in asked:
-            steps[job_id] = current_step(source, source.job(job_id))
+            with contextlib.suppress(NotFoundError):  # one that the monitor has not heard of yet
+                steps[job_id] = current_step(source, source.job(job_id))
     return [{**job, "step": steps.get(job["job_id"], job["step"])} for job in jobs]
 
 

@@ -9,23 +9,25 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any, Final
 
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from everstep.core.errors import EverstepError, InvalidInput, RefusedError, Unavailable
+from everstep.service.error_answers import ERROR_ANSWERS, error_response
 from everstep.service.health import Health
 from everstep.service.metrics import Metrics
-from everstep.service.request_errors import request_problems
+from everstep.service.request_errors import request_problems, unknown_parameters
 from everstep.service.screening import Screen
 
 SHUTDOWN_S: Final = 2.0  # requests take milliseconds; streams to browsers are cut after this
@@ -42,6 +44,8 @@ def create_app(name: str, health: Health, metrics: Metrics) -> FastAPI:
     app = FastAPI(
         title=f"Everstep {name.replace('_', '-')}",
         version=version("everstep"),
+        responses=ERROR_ANSWERS,
+        dependencies=[Depends(refuse_unknown_parameters)],
         telemetry={  # a span a request, in the caller's trace; we measure and export ourselves
             "operation_spans": False,
             "metrics": False,
@@ -77,12 +81,20 @@ def create_app(name: str, health: Health, metrics: Metrics) -> FastAPI:
     return app
 
 
-def error_response(
-    status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-) -> JSONResponse:
-    """Return an error in the shape that all services answer with."""
-    body = {"error": {"code": code, "message": message}}
-    return JSONResponse(body, status_code=status, headers=headers)
+async def refuse_unknown_parameters(request: Request) -> None:
+    """Refuse a query parameter that the route does not have: it would change nothing, unseen.
+
+    Raises:
+        InvalidInput: there is one; names those that there are.
+    """
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute) or request.url.path.startswith(OPEN_PATHS):
+        return  # whoever asks for health or metrics may add what its tools add everywhere
+    problem = unknown_parameters(
+        request.query_params.keys(), [one.alias for one in route.dependant.query_params]
+    )
+    if problem:
+        raise InvalidInput(problem)
 
 
 async def _on_fault(_: Request, error: Exception) -> Response:

@@ -6,7 +6,7 @@ integer") name neither what came nor, often, what was expected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any, Final
 
 SAID_CHARS_MAX: Final = 60  # of what came; a whole document would bury the sentence
@@ -48,6 +48,16 @@ def request_problems(errors: Sequence[Mapping[str, Any]]) -> str:
         errors: what ``RequestValidationError.errors()`` returns.
     """
     return "; ".join(_sentence(error) for error in errors)
+
+
+def unknown_parameters(asked: Iterable[str], known: Sequence[str]) -> str:
+    """Say which query parameters a route does not have, and which it has; "" for none."""
+    strange = sorted(set(asked) - set(known))
+    if not strange:
+        return ""
+    names = ", ".join(repr(name[:SAID_CHARS_MAX]) for name in strange)
+    there = f"there are: {', '.join(known)}" if known else "this route takes none"
+    return f"query.{names}: unknown parameter; {there}"
 
 
 def _sentence(error: Mapping[str, Any]) -> str:

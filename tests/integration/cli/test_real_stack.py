@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.command import everstep
 
@@ -83,6 +84,13 @@ def test_one_machine_stack_trains_and_tells_about_it(shell, monkeypatch):
     assert (job["phase"], job["step"]) == ("succeeded", 4)
     shell.wait(lambda: [c["step"] for c in shell.json("checkpoints")] == [4])
     assert shell.json("incidents") == []
+    stack = load_stack(shell.paths)
+    for part in ("metrics", "goodput", "refused-sources", "uncopied"):
+        url = f"{stack.url('monitor')}/v1/jobs"
+        assert httpx.get(f"{url}/tiny/{part}").status_code == 200
+        unknown = httpx.get(f"{url}/tyni/{part}")
+        assert unknown.status_code == 404
+        assert "knows no job 'tyni'" in unknown.json()["error"]["message"]
     assert shell("logs", "tiny/0") is not None
     types = [json.loads(line)["type"] for line in shell("events", "--json", "-n", "0").splitlines()]
     assert {"host_joined.v1", "job_submitted.v1", "job_succeeded.v1"} <= set(types)
@@ -97,7 +105,6 @@ def test_one_machine_stack_trains_and_tells_about_it(shell, monkeypatch):
     shell("start", "host", "late")
     assert {h["host_id"] for h in shell.json("hosts")} == {"h1", "h2", "late"}
 
-    stack = load_stack(shell.paths)
     shell("down")
     assert processes.marked(stack.stack_id) == []
     monkeypatch.setenv("EVERSTEP_HOLD_OUT_S", "77")

@@ -166,10 +166,19 @@ async def test_errors_have_one_shape(
     assert invalid.status_code == 422
     assert invalid.json()["error"]["code"] == "invalid_input"
     assert "query.count" in invalid.json()["error"]["message"]
+    mistyped = await toy.http.get("/v1/slow", params={"cuont": "2"})
+    assert mistyped.status_code == 422
+    assert mistyped.json()["error"]["message"] == (
+        "query.'cuont': unknown parameter; there are: count"
+    )
+    assert (await toy.http.get("/healthz", params={"probe": "1"})).status_code == 200
     unknown = await toy.http.get("/v2")
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "not_found")
     document = (await toy.http.get("/openapi.json")).json()
-    assert "/v1/hosts/{host_id}" in document["paths"]
+    answers = document["paths"]["/v1/hosts/{host_id}"]["get"]["responses"]
+    assert answers.keys() >= {"200", "404", "409", "422", "503"}
+    bodies = [answers[status]["content"]["application/json"] for status in ("404", "422")]
+    assert {body["schema"]["$ref"] for body in bodies} == {"#/components/schemas/ErrorAnswer"}
     subject = command_subject(name, "cordon_host")
     with pytest.raises(InvalidInput):
         await bus.request(subject, b"\xff\xff\xff", timeout_s=30)

@@ -8,7 +8,7 @@ from everstep.cli.position import (
     with_current_step,
     with_current_steps,
 )
-from everstep.core.errors import Unavailable
+from everstep.core.errors import NotFoundError, Unavailable
 
 
 def restart(generation, restore_step, *, ran=True):
@@ -31,12 +31,13 @@ def job_of(*restarts, phase="running", step=1, steps=1_000, job_id="j"):
 class FakeMonitor:
     """Keeps the newest generation's row of each step, as the real one answers."""
 
-    def __init__(self, *stretches, away=False):
+    def __init__(self, *stretches, away=False, unknown=()):
         self.rows = {}
         for generation, first, last in stretches:
             for step in range(first, last + 1):
                 self.rows[step] = {"step": step, "generation": generation}
         self.away = away
+        self.unknown = unknown
         self.questions = 0
         self.jobs_by_id = {}
 
@@ -44,6 +45,8 @@ class FakeMonitor:
         self.questions += 1
         if self.away:
             raise Unavailable("the monitor does not answer")
+        if job_id in self.unknown:
+            raise NotFoundError(f"the monitor knows no job {job_id!r}")
         found = [self.rows[step] for step in sorted(self.rows) if step > after_step]
         return found[:limit]
 
@@ -129,3 +132,11 @@ def test_listing_asks_for_a_screen_of_jobs_and_those_that_run_first():
     steps = [one["step"] for one in with_current_steps(monitor, jobs)]
     assert steps[-1] == 700
     assert steps[:100] == [700] * (ASKED_MAX - 1) + [1] * (101 - ASKED_MAX)
+
+
+def test_job_that_the_monitor_has_not_heard_of_does_not_end_the_asking():
+    """A job that was launched a moment ago; the others' steps are told."""
+    jobs = [job_of(LAUNCH, step=1, job_id=name) for name in ("new", "live")]
+    monitor = FakeMonitor((1, 1, 700), unknown=("new",))
+    monitor.jobs_by_id = {one["job_id"]: one for one in jobs}
+    assert [one["step"] for one in with_current_steps(monitor, jobs)] == [1, 700]

@@ -7,7 +7,7 @@ from enum import StrEnum
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from everstep.service.request_errors import request_problems
+from everstep.service.request_errors import request_problems, unknown_parameters
 
 
 class Word(StrEnum):
@@ -88,3 +88,17 @@ def test_body_that_is_no_json_is_told():
     """By what keeps it from being it."""
     broken = {"type": "json_invalid", "loc": ("body", 3), "msg": "", "ctx": {"error": "Expecting"}}
     assert request_problems([broken]) == "expected JSON, got something else (Expecting)"
+
+
+@pytest.mark.parametrize(
+    ("asked", "known", "said"),
+    [
+        (["limit"], ["limit", "after_step"], ""),
+        ([], [], ""),
+        (["limti", "limit"], ["limit"], "query.'limti': unknown parameter; there are: limit"),
+        (["b", "a", "b"], [], "query.'a', 'b': unknown parameter; this route takes none"),
+    ],
+)
+def test_unknown_parameters_are_named_with_those_there_are(asked, known, said):
+    """A parameter that is not read changes nothing, and nobody would see that."""
+    assert unknown_parameters(asked, known) == said

@@ -37,6 +37,7 @@ def routes(
     ) -> dict[str, Any]:
         """Return one point a step: loss, gradient norm, tokens, times."""
         async with store.reading() as connection:
+            await queries.require_job(connection, job_id)
             return {"points": await queries.points(connection, job_id, after_step, limit)}
 
     @router.get("/jobs/{job_id}/goodput")
@@ -45,7 +46,7 @@ def routes(
         async with store.reading() as connection:
             ledger = await queries.ledger(connection, job_id, clock.now_ms())
         if ledger is None:
-            raise NotFoundError(f"the monitor knows no job {job_id!r}")
+            raise queries.unknown_job(job_id)
         useful = ledger.causes[Cause.USEFUL]
         share = useful / ledger.wall_ms if ledger.wall_ms else 0.0
         return {
@@ -58,11 +59,14 @@ def routes(
     async def refused_sources(job_id: str) -> dict[str, Any]:
         """List copies of the job's state that could not be used, and why."""
         async with store.reading() as connection:
+            await queries.require_job(connection, job_id)
             return {"refused_sources": await queries.refused_sources(connection, job_id)}
 
     @router.get("/jobs/{job_id}/uncopied")
     async def without_copies(job_id: str) -> dict[str, Any]:
         """List ranks whose snapshots no other host keeps though one should, and why."""
+        async with store.reading() as connection:
+            await queries.require_job(connection, job_id)
         watch = watcher.watched(job_id)
         return {"uncopied": [asdict(one) for one in uncopied.of(watch)] if watch else []}
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlalchemy import case, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from everstep.core.errors import NotFoundError
 from everstep.monitor.detectors.spike import Sound
 from everstep.monitor.doubts import Doubt, doubts_after
 from everstep.monitor.events import SILENT_CORRUPTION, Action, Mark
@@ -143,6 +144,18 @@ async def points(
         point.pop("job_id")
         found.append(point)
     return found
+
+
+async def require_job(connection: AsyncConnection, job_id: str) -> None:
+    """Raise NotFoundError for a job that was never begun; an ended one is known for ever."""
+    query = select(MARKS.c.job_id).where(MARKS.c.job_id == job_id).limit(1)
+    if (await connection.execute(query)).first() is None:
+        raise unknown_job(job_id)
+
+
+def unknown_job(job_id: str) -> NotFoundError:
+    """Return the error for a job that was never begun."""
+    return NotFoundError(f"the monitor knows no job {job_id!r}; `everstep jobs` lists them")
 
 
 async def ledger(connection: AsyncConnection, job_id: str, now_ms: int) -> Ledger | None:
