@@ -90,10 +90,34 @@ def test_killed_again_and_again_ends_bit_equal(make_world, make_spec):
     assert_equal_states(reference, killed)
 
 
-def test_run_restored_to_its_last_step_only_ends(make_world, make_spec):
+OWN_LOOP = """
+import torch
+
+def until_ended(run):
+    go_on(run, lambda: run.ended)
+
+def for_ever(run):
+    go_on(run, lambda: False)
+
+def go_on(run, ended):
+    torch.manual_seed(run.rank)
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.AdamW([weight], lr=0.1)
+    run.track(weight=weight, optimizer=optimizer)
+    while not ended():
+        loss = (weight * torch.rand(3)).sum()
+        loss.backward()
+        run.step(optimizer, loss=loss, tokens=1)
+"""
+
+
+@pytest.mark.parametrize("entry", ["", "user_code:until_ended", "user_code:for_ever"])
+def test_run_restored_to_its_last_step_only_ends(make_world, make_spec, entry):
     """Killed between the last step and the end: no step more, and the same final state."""
-    spec = make_spec({"dp_shard": 2}, steps=4, args={"dropout": 0.1})
+    own = {"entry": entry} if entry else {}
+    spec = make_spec({"dp_shard": 2}, steps=4, args={"dropout": 0.1}, **own)
     world = make_world("ended", spec)
+    (world.directory / "user_code.py").write_text(OWN_LOOP)
     world.start()
     world.finish()
     last = [rank.steps[-1] for rank in world.ranks]

@@ -7,6 +7,7 @@ makes its model.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import runpy
@@ -46,11 +47,12 @@ def run_bare(spec: JobSpec) -> int:
 
 def _run_entry(session: Session, spec: JobSpec) -> Ending:
     try:
-        if spec.is_script:
-            _run_script(spec)
-        else:
-            entry = find_entry(spec.entry)
-            entry(session.start_run(spec))
+        with contextlib.suppress(RunStoppedError):  # a loop without an end of its own
+            if spec.is_script:
+                _run_script(spec)
+            else:
+                entry = find_entry(spec.entry)
+                entry(session.start_run(spec))
         if session.run is not None:
             session.run.finish()
     except (Exception, SystemExit, RunStoppedError, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever user code raises becomes last words

@@ -89,8 +89,7 @@ class Run:
         self._begun = self._last_is_written = False
         self._first = True
         self._requests = Requests(channel, environment.schedule_for(spec))
-        self.ended = False
-        self.stopped = False
+        self.ended = self.stopped = False
         randomness.seed_all(spec.seed)
 
     @property
@@ -234,6 +233,9 @@ class Run:
 
         Returns:
             The report, the same on every rank but for the times.
+
+        Raises:
+            RunStoppedError: the run has ended. No ``Exception``: let it pass, as if you returned.
         """
         if self.ended:
             raise RunStoppedError
@@ -291,6 +293,7 @@ class Run:
         )
         self._data_state = corrected(data_state, self.spec, self._environment.corrections)
         self.step_index = plan.step
+        self.ended = plan.step >= self.spec.steps  # else a loop of the user's own makes one more
         return plan
 
     def _begin(self) -> None:
@@ -301,8 +304,6 @@ class Run:
         if self._restorer is not None and self._state is not None:
             self._restorer.restore_randomness(self._state)
             self._restorer = None
-        if self.step_index >= self.spec.steps:
-            self.ended = True
         self._watch.lap()
         self._own_time.lap_ms()
 
