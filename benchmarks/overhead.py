@@ -9,7 +9,8 @@ services cost that would run elsewhere.
 Two processors that compute have no time to spare, so on this machine all that runs beside the ranks
 takes its time from them. Beside an accelerator the processors wait for most of a step: the model
 ``waiting`` computes little and sleeps for a second in each step, as a rank does whose device is
-busy. Run: ``make bench NAME=overhead``.
+busy. ``roomy`` does the same with two ranks, a processor each: hosts of accelerators have more.
+Run: ``make bench NAME=overhead``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -48,8 +50,18 @@ WAITING: Final = Sizes(
     global_batch=4,
     micro_batch=1,
 )
-SIZES: Final = {"large": LARGE, "demo": DEMO, "waiting": WAITING}
-DEVICE_S: Final = {"waiting": 1.0}  # a second a step; steps of large runs are longer
+# A processor a rank: hosts of accelerators have more, and nothing else has to run there.
+ROOMY: Final = Sizes(
+    model=LlamaConfig(dim=256, heads=8, kv_heads=4, ffn_dim=768, sequence_tokens=16),
+    pp=1,
+    dp_shard=2,
+    tp=1,
+    global_batch=2,
+    micro_batch=1,
+)
+SIZES: Final = {"large": LARGE, "demo": DEMO, "waiting": WAITING, "roomy": ROOMY}
+# A second a step; steps of large runs are longer.
+DEVICE_S: Final = {"waiting": 1.0, "roomy": 1.0}
 KINDS: Final = ("bare", "idle_beside", "everstep")
 TURNS: Final = 5
 STEPS: Final = 16
@@ -95,7 +107,7 @@ def main() -> None:
                 results[name] = _compare(sizes, _take_turns(name, sizes, options, place))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    large, demo, waiting = results["large"], results["demo"], results["waiting"]
+    large, demo, waiting, roomy = (results[name] for name in SIZES)
     figures.save(
         "overhead",
         {
@@ -105,6 +117,8 @@ def main() -> None:
             "overhead_ratio_demo_model": demo["overhead_ratio"]["median"],
             "overhead_ratio_beside_a_device": waiting["overhead_ratio"]["median"],
             "overhead_ratio_beside_a_device_spread": waiting["overhead_ratio"],
+            "overhead_ratio_with_a_processor_a_rank": roomy["overhead_ratio"]["median"],
+            "overhead_ratio_with_a_processor_a_rank_spread": roomy["overhead_ratio"],
             **results,
             "steps_measured": options.steps - WARM_STEPS - 1,
             "versions": figures.versions(("everstep", "torch", "numpy")),
@@ -158,37 +172,43 @@ def _run_bare(servers: ForkServers, spec: dict[str, Any]) -> Lap:
         bare_rank.SPEC_VARIABLE: json.dumps(spec),
         everstep_entry.PARTS_VARIABLE: "1",
     }
-    servers.fork(environment)
+    servers.fork(environment, _ranks(spec))
     codes = servers.wait_for_ends(RUN_S)
     assert not any(codes), f"bare ranks ended with {codes}: see {notes.parent / 'bare'}"
-    return _lap(notes, spec["steps"], {})
+    return _lap(notes, spec, {})
 
 
 def _run_under(stack: Stack, spec: dict[str, Any]) -> Lap:
     notes = Path(spec["env"][probe.DIRECTORY_VARIABLE])
     job_id = stack.submit(spec)
-    at_begin = _cpu_at(stack, notes, WARM_STEPS)
-    at_end = _cpu_at(stack, notes, spec["steps"] - 1)
+    at_begin = _cpu_at(stack, spec, WARM_STEPS)
+    at_end = _cpu_at(stack, spec, spec["steps"] - 1)
     stack.wait_for_success(job_id, RUN_S)
     steps = spec["steps"] - 1 - WARM_STEPS
     cpu = {kind: (at_end[kind] - used) / steps * 1e3 for kind, used in at_begin.items()}
-    return _lap(notes, spec["steps"], cpu)
+    return _lap(notes, spec, cpu)
 
 
-def _cpu_at(stack: Stack, notes: Path, step: int) -> dict[str, float]:
+def _ranks(spec: dict[str, Any]) -> int:
+    return prod(spec["layout"].values())
+
+
+def _cpu_at(stack: Stack, spec: dict[str, Any], step: int) -> dict[str, float]:
     """Return the processor time used beside the ranks when ``step`` is committed."""
+    notes = Path(spec["env"][probe.DIRECTORY_VARIABLE])
 
     def committed() -> bool | None:
-        record = probe.read(notes, DEMO.world_size)
+        record = probe.read(notes, _ranks(spec))
         return probe.committed(record, until=time.time()) >= step or None
 
     wait_for(committed, RUN_S, f"step {step}")
     return stack.cpu_s()
 
 
-def _lap(notes: Path, steps: int, cpu_ms: dict[str, float]) -> Lap:
+def _lap(notes: Path, spec: dict[str, Any], cpu_ms: dict[str, float]) -> Lap:
     """Read a run's steps; the first are warm-up, and the last one also says good-bye."""
-    record = probe.read(notes, DEMO.world_size)
+    steps: int = spec["steps"]
+    record = probe.read(notes, _ranks(spec))
     ends = probe.commits(record, since=0.0, until=time.time())
     assert len(ends) == steps, f"{len(ends)} steps instead of {steps} in {notes}"
     kept = ends[WARM_STEPS - 1 : -1]
@@ -224,7 +244,7 @@ def _compare(sizes: Sizes, laps: dict[str, list[Lap]]) -> dict[str, Any]:
         },
         "plain_copy_of_the_state_ms": figures.summary([one["copy"] for one in parts]),
         "plain_checksum_of_the_state_ms": figures.summary([one["checksum"] for one in parts]),
-        **_processor_time(bare, under),
+        **_processor_time(bare, under, sizes.world_size),
         "state_bytes_a_rank": {"min": min(state_bytes), "max": max(state_bytes)},
         "model": {
             "dim": sizes.model.dim,
@@ -240,9 +260,8 @@ def _ratios(over: list[Lap], under: list[Lap]) -> list[float]:
     return [fmean(one.step_ms) / fmean(two.step_ms) for one, two in zip(over, under, strict=True)]
 
 
-def _processor_time(bare: list[Lap], under: list[Lap]) -> dict[str, Any]:
+def _processor_time(bare: list[Lap], under: list[Lap], ranks: int) -> dict[str, Any]:
     """Return what a step takes of the processors: less touched by other work than wall time is."""
-    ranks = DEMO.world_size
     before = fmean(lap.parts_ms["cpu"] for lap in bare) * ranks
     after = fmean(lap.parts_ms["cpu"] for lap in under) * ranks
     beside = _mean_of([lap.cpu_ms for lap in under])

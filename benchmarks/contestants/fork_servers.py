@@ -40,6 +40,7 @@ class ForkServers:
         self._servers: list[Process] = []
         self._connections: list[socket.socket] = []
         self._generation = 0
+        self._ranks = 0  # of the newest run
 
     def __enter__(self) -> Self:
         try:
@@ -61,12 +62,13 @@ class ForkServers:
     ) -> None:
         self._close()
 
-    def fork(self, environment: dict[str, str]) -> None:
+    def fork(self, environment: dict[str, str], ranks: int = DEMO.world_size) -> None:
         """Ask for all ranks of a new run; torchrun's variables are added to ``environment``."""
         self._generation += 1
+        self._ranks = ranks
         everyone = {
             **environment,
-            "WORLD_SIZE": str(DEMO.world_size),
+            "WORLD_SIZE": str(ranks),
             "LOCAL_WORLD_SIZE": str(RANKS_A_HOST),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(free_port()),
@@ -74,7 +76,7 @@ class ForkServers:
             "GLOO_SOCKET_IFNAME": "lo",
             "PYTHONWARNINGS": "ignore",
         }
-        for rank in range(DEMO.world_size):
+        for rank in range(ranks):
             own = {"RANK": str(rank), "LOCAL_RANK": str(rank % RANKS_A_HOST)}
             request = self._request(rank, {**everyone, **own})
             framing.send(self._connections[rank // RANKS_A_HOST], request)
@@ -86,10 +88,10 @@ class ForkServers:
             TimeoutError: they have not.
         """
         codes = []
-        for connection in self._connections:
+        for host, connection in enumerate(self._connections):
             connection.settimeout(timeout_s)
             left = 0
-            while left < RANKS_A_HOST:
+            while left < min(RANKS_A_HOST, self._ranks - host * RANKS_A_HOST):
                 frame = framing.receive(connection)
                 assert frame is not None, "a fork server ended"
                 if frame["kind"] == "exit":
