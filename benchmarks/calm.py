@@ -22,7 +22,7 @@ from typing import Any, Final
 import psutil
 from benchmarks.contestants.ours import ENDED, Stack
 from benchmarks.support import figures
-from benchmarks.support.processes import say, wait_for
+from benchmarks.support.processes import end_in_order, say, wait_for
 from benchmarks.workload.corpus import make_corpus
 from benchmarks.workload.job import job_spec
 from benchmarks.workload.training import DEMO
@@ -48,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.calm", description=__doc__)
     parser.add_argument("--steps", type=int, default=STEPS)
     options = parser.parse_args()
+    end_in_order()
     before = figures.machine()
     directory = Path(tempfile.mkdtemp(prefix="everstep-bench-"))
     try:

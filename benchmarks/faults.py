@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.support import figures
-from benchmarks.support.processes import say
+from benchmarks.support.processes import end_in_order, say
 from benchmarks.workload.corpus import make_corpus
 
 from everstep.chaos import fleet, perform
@@ -246,6 +246,7 @@ def main() -> None:
         "--only", nargs="*", metavar="KIND", help="rows to run, in this order; others stay"
     )
     options = parser.parse_args()
+    end_in_order()
     known = {row.name: row for row in rows()}
     unknown = [name for name in options.only or () if name not in known]
     if unknown:

@@ -31,7 +31,7 @@ from typing import Any, Final
 from benchmarks.contestants.fork_servers import ForkServers
 from benchmarks.contestants.ours import Stack
 from benchmarks.support import figures
-from benchmarks.support.processes import say, wait_for
+from benchmarks.support.processes import end_in_order, say, wait_for
 from benchmarks.support.quiet import wait_until_quiet
 from benchmarks.workload import bare_rank, everstep_entry, probe
 from benchmarks.workload.corpus import make_corpus
@@ -93,6 +93,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--patience", type=float, default=0, help="to wait for quiet, a turn [s]")
     options = parser.parse_args()
+    end_in_order()
     before = figures.machine()
     directory = Path(tempfile.mkdtemp(prefix="everstep-bench-"))
     results = {}

@@ -24,7 +24,7 @@ from benchmarks.contestants.faults import Sample
 from benchmarks.contestants.floor import Floor
 from benchmarks.contestants.peers import DLROVER, NVRX, NVRX_NODE, TORCHRUN, TORCHRUN_NODE, Peer
 from benchmarks.support import figures, peer_venv
-from benchmarks.support.processes import TimedOutError, say
+from benchmarks.support.processes import TimedOutError, end_in_order, say
 from benchmarks.support.quiet import wait_until_quiet
 from benchmarks.workload.corpus import make_corpus
 from benchmarks.workload.training import DEMO
@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="contestants, by their names in the figures")
     parser.add_argument("--patience", type=float, default=0, help="to wait for quiet, a turn [s]")
     options = parser.parse_args()
+    end_in_order()
     rng = random.Random(SEED)
     before = figures.machine()
     results = Results()

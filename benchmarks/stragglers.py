@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from benchmarks.contestants.fork_servers import HOSTS, RANKS_A_HOST, ForkServers
 from benchmarks.support import figures
-from benchmarks.support.processes import say
+from benchmarks.support.processes import end_in_order, say
 from benchmarks.workload import bare_rank, probe
 from benchmarks.workload.corpus import make_corpus
 from benchmarks.workload.job import job_spec
@@ -98,6 +98,7 @@ def main() -> None:
     parser.add_argument("--noise", choices=("quiet", "eater", "both"), default="both")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    end_in_order()
     before = figures.machine()
     chance = random.Random(options.seed)
     directory = Path(tempfile.mkdtemp(prefix="everstep-bench-"))

@@ -75,6 +75,15 @@ class Process:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
 
 
+def end_in_order() -> None:
+    """Let SIGTERM end the program as Ctrl-C does: else its stack, stopped perhaps, would stay."""
+
+    def leave(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+
+
 def kill(pids: Iterable[int]) -> None:
     """Send SIGKILL to each."""
     for pid in pids:
