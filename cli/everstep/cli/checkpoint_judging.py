@@ -112,7 +112,8 @@ def suspect(
     if not left["restorable"]:
         ERR.print(
             f"nothing that may be restored is left now: after the next failure the job waits for "
-            f"`everstep checkpoints trust {job} STEP clean` or `resolve`",
+            f"`everstep checkpoints trust {job} STEP clean` or `everstep checkpoints resolve {job} "
+            "ID --false-alarm`",
             markup=False,
         )
 

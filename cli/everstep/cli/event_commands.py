@@ -21,7 +21,10 @@ def events(
     context: typer.Context,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as they happen.")] = False,
     lines: Annotated[
-        int, typer.Option("-n", "--lines", min=0, help="How many past ones; 0: all.")
+        int,
+        typer.Option(
+            "-n", "--lines", min=0, help="How many past ones; 0: all that are kept (30 days)."
+        ),
     ] = 50,
     service: Annotated[
         str, typer.Option(help=f"Only of this service: {', '.join(SERVICE_NAMES)}.")

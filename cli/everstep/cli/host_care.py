@@ -154,7 +154,11 @@ def maintain(
     name: HostName,
     reason: Annotated[str, typer.Option(help="Why; shown in `everstep hosts`.")] = "by hand",
     until: Annotated[
-        str, typer.Option(help="When it may come back by itself, e.g. 2026-12-01T08:00+01:00.")
+        str,
+        typer.Option(
+            help="When it may come back by itself, e.g. 2030-01-31T08:00 (this machine's time) or "
+            "2030-01-31T08:00+01:00."
+        ),
     ] = "",
 ) -> None:
     """Free a host for maintenance, and keep it free.
@@ -164,7 +168,7 @@ def maintain(
 
     Examples:
       everstep hosts maintain h3 --reason "new firmware"
-      everstep hosts maintain h3 --until 2026-12-01T08:00
+      everstep hosts maintain h3 --until "$(date -d '+8 hours' +%FT%R)"
     """
     back_ms = until_ms(until, now_ms=SystemClock().now_ms())
     with session_of(context).client() as client:
@@ -186,7 +190,7 @@ def until_ms(text: str, *, now_ms: int) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidInput(f"--until {text!r} is no time: write it as 2026-12-01T08:00") from None
+        raise InvalidInput(f"--until {text!r} is no time: write it as 2030-01-31T08:00") from None
     at_ms = int(at.timestamp() * 1000)
     if at_ms <= now_ms:
         raise InvalidInput(

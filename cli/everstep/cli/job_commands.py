@@ -117,7 +117,7 @@ def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> No
 
 
 def stop(context: typer.Context, job_id: JobId) -> None:
-    """End a job for good.
+    """End a job; `jobs restart` begins it again.
 
     Example:
       everstep jobs stop demo-4f21ac

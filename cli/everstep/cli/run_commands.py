@@ -40,7 +40,8 @@ def run(
 ) -> None:
     """Launch a job and follow it until it ends.
 
-    Exit code 0 means that it succeeded, 1 that it failed, 3 that somebody stopped it.
+    Exit code 0 means that it succeeded, 1 that it failed or that nothing could be learnt
+    of it, 3 that somebody stopped it.
 
     The spec's `cwd` is taken from the directory you are in, its other paths from `cwd`. Ctrl-C
     leaves the job running.

@@ -20,7 +20,7 @@ DAYS_S: Final = 24 * HOURS_S
 class Inputs:
     """All inputs in base units: seconds, bytes, bytes per second, shares of 1.
 
-    Defaults that the source document does not give are chosen, not measured, unless a source is
+    Defaults that the preset `mission` does not give are chosen, not measured, unless a source is
     named; ``PARAMETERS`` says what each means. ``None`` is derived from the others.
     """
 

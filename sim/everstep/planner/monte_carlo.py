@@ -1,6 +1,6 @@
 """Checks the closed forms with random failures: jumps from failure to failure, not step by step.
 
-``simulate_goodput`` is the source document's own function. ``simulate_run`` goes further: failures
+``simulate_goodput`` is the project's first model of a run. ``simulate_run`` goes further: failures
 strike restarts too, saves become durable late, and two tiers share the restarts. It is an
 independent reckoning of what the formulas of ``core.waste`` claim, not of our controller: that
 is the fleet simulator's task.
@@ -70,7 +70,7 @@ def simulate_goodput(
 ) -> float:
     """Monte Carlo check of the first-order model: useful time / wall time.
 
-    Source: the source document's function, line by line.
+    The project's first model of a run: what the target (preset `mission`) was computed with.
     """
     rng = random.Random(seed)  # noqa: S311  # no secrets
     wall = useful = 0.0

@@ -12,6 +12,7 @@ import importlib
 import os
 import runpy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,7 +48,7 @@ def run_bare(spec: JobSpec) -> int:
 
 def _run_entry(session: Session, spec: JobSpec) -> Ending:
     try:
-        with contextlib.suppress(RunStoppedError):  # a loop without an end of its own
+        with _returning():
             if spec.is_script:
                 _run_script(spec)
             else:
@@ -59,6 +60,22 @@ def _run_entry(session: Session, spec: JobSpec) -> Ending:
         return classify(error)
     stopped = session.run is not None and session.run.stopped
     return Ending(exit_class=ExitClass.STOPPED if stopped else ExitClass.FINISHED)
+
+
+@contextlib.contextmanager
+def _returning() -> Iterator[None]:
+    """Take for a return what is none but by its form.
+
+    A loop without an end of its own calls ``step`` once too often, and scripts end with
+    ``sys.exit(main())``: what comes after the entry must come then too.
+    """
+    try:
+        yield
+    except RunStoppedError:
+        return
+    except SystemExit as error:
+        if error.code not in {None, 0}:
+            raise
 
 
 def find_entry(entry: str) -> Any:
