@@ -94,14 +94,27 @@ def test_save_request_of_one_agent_makes_every_rank_save_at_the_same_step(make_w
     assert both[0] == both[1]
 
 
-def test_stop_request_of_one_agent_ends_every_rank_at_the_same_step(make_world, make_spec):
+EXITS = """
+import sys
+
+from everstep.models import pretrain
+
+def main(run):
+    sys.exit(pretrain.main(run))
+"""
+
+
+@pytest.mark.parametrize("entry", ["everstep.models.pretrain:main", "user_code:main"])
+def test_stop_request_of_one_agent_ends_every_rank_at_the_same_step(make_world, make_spec, entry):
     """All agree on the last step, keep its state, and say STOPPED; it resumes bit-equal."""
     steps = 20  # far enough away for a request to come before the end
-    spec = make_spec({"dp_shard": 2}, steps=steps, args={"dropout": 0.1})
-    reference = make_world("reference", spec)
+    spec = make_spec({"dp_shard": 2}, steps=steps, args={"dropout": 0.1}, entry=entry)
+    worlds = [make_world(name, spec) for name in ("reference", "stop")]
+    for world in worlds:
+        (world.directory / "user_code.py").write_text(EXITS)
+    reference, world = worlds
     reference.start()
     reference.finish()
-    world = make_world("stop", spec)
     world.start()
     world.until_step(2)
     world.ask("stop", [1])

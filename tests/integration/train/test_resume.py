@@ -91,7 +91,14 @@ def test_killed_again_and_again_ends_bit_equal(make_world, make_spec):
 
 
 OWN_LOOP = """
+import sys
+
 import torch
+
+from everstep.models import pretrain
+
+def exits(run):
+    sys.exit(pretrain.main(run))
 
 def until_ended(run):
     go_on(run, lambda: run.ended)
@@ -111,7 +118,7 @@ def go_on(run, ended):
 """
 
 
-@pytest.mark.parametrize("entry", ["", "user_code:until_ended", "user_code:for_ever"])
+@pytest.mark.parametrize("entry", ["", "user_code:until_ended", "user_code:for_ever", "user_code:exits"])
 def test_run_restored_to_its_last_step_only_ends(make_world, make_spec, entry):
     """Killed between the last step and the end: no step more, and the same final state."""
     own = {"entry": entry} if entry else {}
