@@ -113,6 +113,25 @@ def test_oldest_and_newest_suspects_stay_while_nothing_is_good():
     assert gone([done(10), done(40), done(41, generation=2)], planned(3, 5)) == []
 
 
+def test_only_a_few_suspects_wait_beside_fewer_good_ones_than_are_kept():
+    """A run that trains on after an incident must not fill the store with them."""
+    early = [done(10), *(done(step) for step in range(30, 101, 10))]
+    assert gone(early, suspected(25), keep_last=3) == [60, 70]
+    assert gone([done(5), *early], suspected(25), keep_last=3) == [60, 70]
+    assert gone(early, suspected(25), pinned(60), keep_last=3) == [70]
+
+
+def test_resolved_suspects_wait_only_while_fewer_good_ones_are_there_than_are_kept():
+    """They are the next best; those that may still be cleared stay beside them."""
+    over = SuspicionEnded(
+        job_id="job", suspicion_id="i1", outcome="recovered", why="", by="monitor", at_ms=6
+    )
+    known = [done(step) for step in range(10, 101, 10)]
+    events = (suspected(25, 65, number=1), over, suspected(70, number=2))
+    assert gone(known, *events, keep_last=2) == [30, 40, 50, 60]
+    assert gone(known[1:], *events, keep_last=2) == [50, 60]
+
+
 def test_what_was_given_up_is_not_counted_as_kept():
     """Another registry may have read the list before it was deleted."""
     given_up = RemovalsDecided(

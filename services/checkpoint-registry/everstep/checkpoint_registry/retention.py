@@ -8,10 +8,10 @@ the rule says.
 
 What is not good goes once the last few are there: until then somebody may still want it. One that
 a look at its objects found damaged stays until it is older than those, because the look may have
-been wrong. Suspects
-wait longer, until what they are suspected of is resolved: a person may clear them. Of those that
-wait the oldest and the newest few stay, also when nothing is good: the oldest are the likeliest to
-be cleared, the newest are worth most, and a run that trains on for days must not fill the store.
+been wrong. Suspects wait longer, until what they are suspected of is resolved: a person may clear
+them. Of those that wait the oldest and the newest few stay, and so they do of all suspects while
+fewer are good than are kept, or none: the oldest are the likeliest to be cleared, the newest are
+worth most, and a run that trains on for days must not fill the store.
 
 Days are UTC days on which something was completed, not those of a calendar: a job that was paused
 for a month comes back to what it left.
@@ -65,7 +65,7 @@ def removals(known: Sequence[Known], history: History) -> tuple[Removal, ...]:
     if len(last) == keep_last:
         oldest = last[-1].step
         doomed |= {k: why for k, why in bad.items() if not _only_looked_at(k, history, oldest)}
-    elif not good:
+    else:
         doomed |= {k: why for k, why in bad.items() if why is Reason.SUSPECT}
     for k in newest_first if good else ():
         late = k.generation < history.newest_generation and k.step < last[0].step
@@ -102,16 +102,16 @@ def _kept(known: Sequence[Known], good: Sequence[Known], history: History) -> It
     open_ones = unresolved(history.beliefs, history.lineage)
     for suspicion in open_ones:
         yield from [k for k in good if k.step < suspicion.from_step][:1]
+    suspects = [k for k in known if k.complete and unusable(k, history) is Reason.SUSPECT]
     waiting = [
         k
-        for k in known
-        if k.complete
-        and unusable(k, history) is Reason.SUSPECT
-        and (not good or any(one.covers(generation=k.generation, step=k.step) for one in open_ones))
+        for k in suspects
+        if any(one.covers(generation=k.generation, step=k.step) for one in open_ones)
     ]
     few = max(history.keep_last, 1)
-    yield from waiting[:few]
-    yield from waiting[-few:]
+    for some in (waiting, suspects if len(good) < few else []):
+        yield from some[:few]
+        yield from some[-few:]
 
 
 def _of_days(good: Sequence[Known], days: int) -> list[Known]:
