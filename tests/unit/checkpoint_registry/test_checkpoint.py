@@ -14,6 +14,7 @@ from tests.unit.checkpoint_registry.words import (
 )
 
 from everstep.checkpoint_registry.commands import (
+    DELETED_OVER,
     DeleteCheckpoint,
     NotePurge,
     RefuseShard,
@@ -181,6 +182,16 @@ def test_deleted_checkpoint_stays_deleted():
 def test_checkpoint_that_never_was_is_deleted_already():
     """Nothing to do."""
     CHECKPOINT.when(DELETE).then()
+
+
+@pytest.mark.parametrize("given", [WHOLE, DONE])
+def test_checkpoint_that_is_whole_meanwhile_is_not_over(given):
+    """Whoever says that nobody completes it any more has looked earlier."""
+    over = replace(DELETE, why=DELETED_OVER)
+    given.when(over).then_rejected("not_over")
+    HALF.when(over).then(replace(DELETED, why=DELETED_OVER))
+    given.given(DELETED).when(over).then()
+    CHECKPOINT.when(over).then()
 
 
 def test_purge_follows_the_deletion():

@@ -273,6 +273,22 @@ async def test_store_that_is_away_starts_every_clock_anew(world: Swept) -> None:
     assert await world.left() == ([], 0)
 
 
+async def test_checkpoint_that_becomes_complete_during_a_sweep_stays(world: Swept) -> None:
+    """Its reports come, and all of it is read back, after the sweep has looked at it."""
+    await world.begin(1)
+    await world.upload(20)
+    await world.keeper().carry_on()
+    await world.plant(10, 0)
+    sweep = world.sweep()
+    (found,) = await sweep._orphans()
+    assert found.why is Why.OVERTAKEN
+    await world.upload(10)
+    await world.keeper().carry_on()
+    await sweep._remove(found)
+    assert await world.phase(10) is Phase.COMPLETE
+    assert await world.keys(10) == await world.keys(20)
+
+
 async def test_two_registries_sweep_at_once_without_harm(world: Swept) -> None:
     """What one has removed the other does not miss."""
     await world.begin(1)

@@ -7,10 +7,13 @@ streams, which the shell looks up. The others are the registry's own process man
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from everstep.checkpoint_registry.events import KEEP_DAYS_DEFAULT, Shard
 from everstep.core.placement import Layout
 from everstep.core.record import Record
+
+DELETED_OVER: Final = "over"  # why a checkpoint goes that nobody can complete any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

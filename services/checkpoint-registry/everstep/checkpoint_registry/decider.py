@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import assert_never, cast
 
 from everstep.checkpoint_registry.commands import (
+    DELETED_OVER,
     CheckpointCommand,
     CompleteCheckpoint,
     DeleteCheckpoint,
@@ -243,6 +244,10 @@ def _delete(
 ) -> Accepted[CheckpointEvent] | Rejected:
     if checkpoint.phase in _GONE or not checkpoint.job_id:
         return Accepted()
+    if command.why == DELETED_OVER and checkpoint.phase is not Phase.COLLECTING:
+        # Whoever sweeps has looked at it earlier; its last report came meanwhile.
+        what = f"job {command.job_id} step {command.step} generation {command.generation}"
+        return Rejected("not_over", f"{what} is {checkpoint.phase}")
     deleted = CheckpointDeleted(
         job_id=command.job_id,
         step=command.step,

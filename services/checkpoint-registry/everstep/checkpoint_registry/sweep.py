@@ -23,6 +23,7 @@ from typing import Final
 
 from everstep.checkpoint_registry.codec import checkpoint_stream, history_stream
 from everstep.checkpoint_registry.commands import (
+    DELETED_OVER,
     CheckpointCommand,
     DeleteCheckpoint,
     HistoryCommand,
@@ -49,7 +50,6 @@ GRACE_S: Final = 900.0
 # there is of the job. Hosts are away for hours; what is kept for them is one checkpoint, at most.
 IDLE_S: Final = 86_400.0
 DELETES_MAX: Final = 16  # at once; they carry no data
-DELETED_OVER: Final = "over"  # why a checkpoint goes that nobody can complete any more
 
 _KEY: Final = re.compile(r"jobs/([A-Za-z0-9_-]+)/step-(\d+)/gen-(\d+)/.+")
 _log = logging.getLogger(__name__)
@@ -281,15 +281,8 @@ class Sweep:
 
     async def _remove(self, orphans: Orphans) -> None:
         folder, content = orphans.folder, orphans.content
-        _log.info(
-            "%s: %d objects and %d unfinished uploads belong to nothing (%s): removed",
-            prefix_of(folder.job_id, folder.step, folder.generation),
-            len(content.keys),
-            len(content.uploads),
-            orphans.why,
-        )
         if orphans.why in (Why.OVER, Why.OVERTAKEN, Why.IDLE):
-            await self.checkpoints.handle(
+            done = await self.checkpoints.handle(
                 DeleteCheckpoint(
                     job_id=folder.job_id,
                     step=folder.step,
@@ -298,6 +291,15 @@ class Sweep:
                     at_ms=self.clock.now_ms(),
                 )
             )
+            if done.rejected is not None:
+                return  # whole since it was looked at
+        _log.info(
+            "%s: %d objects and %d unfinished uploads belong to nothing (%s): removed",
+            prefix_of(folder.job_id, folder.step, folder.generation),
+            len(content.keys),
+            len(content.uploads),
+            orphans.why,
+        )
         for keys in in_order(folder, content.keys):
             for start in range(0, len(keys), DELETES_MAX):
                 some = keys[start : start + DELETES_MAX]
