@@ -57,6 +57,7 @@ from everstep.controller.generations import (
     again,
     failed,
     next_generation,
+    paused_or_resumed,
     reopened,
     rested,
     without,
@@ -171,7 +172,7 @@ def _by_a_person(command: PersonCommand, job: Job) -> Decision:
                 return NOTHING
             if job.phase is not Phase.PAUSED:
                 return Rejected("not_paused", f"job {job.job_id!r} is {job.phase}, not paused")
-            return Accepted((next_generation(job, "resume", command.at_ms),))
+            return Accepted((paused_or_resumed(job, "resume", command.at_ms),))
         case SaveCheckpoint():
             if job.phase is not Phase.RUNNING:
                 return Rejected(
@@ -201,7 +202,8 @@ def _wind_down(job: Job, cause: str, at_ms: int) -> Decision:
         if cause == "stop"
         else PauseRequested(job_id=job.job_id, at_ms=at_ms)
     )
-    begun = next_generation(job, cause, at_ms)
+    begin = next_generation if cause == "stop" else paused_or_resumed
+    begun = begin(job, cause, at_ms)
     if job.placement is None:  # nothing was ever started
         return Accepted((requested, begun, rested(job, cause, begun.generation, at_ms)))
     return Accepted((requested, begun))
@@ -288,7 +290,7 @@ def _hold(job: Job, incident: RecoverJob) -> Decision:
         why=incident.reason,
     )
     begun = replace(
-        next_generation(job, "pause", incident.at_ms),
+        paused_or_resumed(job, "pause", incident.at_ms),
         incident_id=incident.incident_id,
         before_step=incident.before_step,
         remark=f"held: {incident.reason}",

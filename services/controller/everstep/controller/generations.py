@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from everstep.controller import policy
 from everstep.controller.events import Event, GenerationBegun, JobFailed, JobPaused, JobStopped
-from everstep.controller.state import COMING_UP, Job
+from everstep.controller.state import COMING_UP, Job, Phase
 
 
 def without(job: Job, silent: tuple[str, ...], at_ms: int) -> Event:
@@ -62,6 +62,17 @@ def next_generation(job: Job, cause: str, at_ms: int, *, from_step: int = -1) ->
         at_ms=at_ms,
         before_step=job.before_step if from_step < 0 else 0,
     )
+
+
+def paused_or_resumed(job: Job, cause: str, at_ms: int) -> GenerationBegun:
+    """Begin a pause, or what follows one: what the job was to go on from stays as it was.
+
+    A step that a person named counts until a plan has been made of it.
+    """
+    not_planned = job.restore_step is None and job.phase in {*COMING_UP, Phase.PAUSED}
+    begun = next_generation(job, cause, at_ms, from_step=job.from_step if not_planned else -1)
+    # Whatever was found to be suspect since then is so still.
+    return replace(begun, before_step=job.before_step)
 
 
 def reopened(job: Job, from_step: int, at_ms: int) -> GenerationBegun:
