@@ -278,6 +278,30 @@ def test_sharded_parameter_that_is_changed_after_the_step_is_a_user_error(make_w
     assert "model.weight was changed between run.step() and the next one" in words["error"]
 
 
+LATE = """
+import torch
+from torch import nn
+
+def main(run):
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(2, 8)).square().mean().backward()
+    run.step(optimizer)
+    run.track(model=model, optimizer=optimizer)
+"""
+
+
+def test_state_that_is_tracked_after_the_first_step_is_a_user_error(make_world, make_spec):
+    """A restore would come too late for the random states, and for the step that was made."""
+    world = make_world("late", make_spec({}, entry="user_code:main", data=None))
+    (world.directory / "user_code.py").write_text(LATE)
+    world.start()
+    world.until_ended()
+    words = world.ranks[0].words
+    assert words["exit_class"] == "USER_ERROR"
+    assert "run.track() was called after the first batch or step" in words["error"]
+
+
 STUCK = """
 import signal
 import torch

@@ -118,7 +118,9 @@ def go_on(run, ended):
 """
 
 
-@pytest.mark.parametrize("entry", ["", "user_code:until_ended", "user_code:for_ever", "user_code:exits"])
+@pytest.mark.parametrize(
+    "entry", ["", "user_code:until_ended", "user_code:for_ever", "user_code:exits"]
+)
 def test_run_restored_to_its_last_step_only_ends(make_world, make_spec, entry):
     """Killed between the last step and the end: no step more, and the same final state."""
     own = {"entry": entry} if entry else {}

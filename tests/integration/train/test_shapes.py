@@ -250,3 +250,32 @@ def test_an_object_may_keep_more_tensors_than_before(tmp_path):
         tree = SlotSource(reader).tree("growing")
     assert tree["bias"].tolist() == [7, 7]
     assert tree["scale"].tolist() == [1, 1, 1]
+
+
+def test_parameters_that_an_optimizer_gets_later_are_refused(tmp_path):
+    """Their moments would be in no snapshot, and no snapshot could be restored any more."""
+    training = Training(tmp_path)
+    training.step()
+    training.take()
+    training.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))]})
+    with pytest.raises(StateMismatchError, match=r"groups of \[6\] .* groups of \[6, 1\] now"):
+        training.take()
+
+
+def test_durable_snapshot_stays_whole_while_the_state_gets_more_tensors(tmp_path):
+    """It is being uploaded: what is new gets its place when the file is written the next time."""
+    training = Training(tmp_path)
+    training.model[0](torch.randn(8, 4)).square().mean().backward()
+    training.optimizer.step()  # the other parameters have no gradient yet, and no moments
+    training.snapshots.take_durable(step=1, data_state={})
+    training.take()
+    before = durable_path(tmp_path).read_bytes()
+    training.step()
+    training.take()
+    assert durable_path(tmp_path).read_bytes()[: len(before)] == before
+    with SlotReader(durable_path(tmp_path)) as reader:
+        assert reader.verify().step == 1
+    training.snapshots.take_durable(step=2, data_state={})
+    training.take()
+    with SlotReader(durable_path(tmp_path)) as reader:
+        assert reader.verify().step == 2

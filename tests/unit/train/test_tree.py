@@ -63,6 +63,13 @@ def test_arrays_keep_dtype_and_shape():
     assert scalar == np.float32(0.1)
 
 
+@pytest.mark.parametrize("scalar", [np.float64(0.1), np.str_("x"), np.bytes_(b"x"), np.bool_(1)])
+def test_scalars_that_are_pythons_too_keep_their_type(scalar):
+    """A rate that was computed with numpy is a float, but none that msgpack takes."""
+    (back,), _ = through([scalar])
+    assert (type(back), back) == (type(scalar), scalar)
+
+
 def test_tensors_are_taken_out_under_their_path():
     """The tree keeps a name, the slot keeps the bytes."""
     tensor = torch.arange(3)
@@ -71,7 +78,13 @@ def test_tensors_are_taken_out_under_their_path():
     assert back["a"][1] is tensor
 
 
-@pytest.mark.parametrize("value", [object(), np.array([object()]), print, {1: complex(1, 2)}])
+class Name(str):  # noqa: SLOT000 - as users write it
+    """A text of the user's own."""
+
+
+@pytest.mark.parametrize(
+    "value", [object(), np.array([object()]), print, {1: complex(1, 2)}, Name("x")]
+)
 def test_value_that_cannot_be_kept_is_refused_with_its_path(value):
     """Found when the state is tracked, not when it is needed."""
     with pytest.raises(UnsupportedStateError, match=r"x\.state\.0"):

@@ -146,8 +146,7 @@ class SlotWriter:
             entry.name: self._view[entry.offset : entry.offset + entry.bytes] for entry in entries
         }
         assert len(self.buffers) == len(entries), "two tensors have the same name"
-        for entry, spec in zip(entries, specs, strict=True):
-            self._wrap(entry, spec.wrapping)
+        self._unwrapped = list(zip(entries, specs, strict=True))
         self.checksums = [entry.checksum for entry in entries]  # of the newest snapshot, as specs
         self._checksum_places = list(zip(self.buffers.values(), places, strict=True))
 
@@ -165,6 +164,9 @@ class SlotWriter:
     def begin(self) -> None:
         """Take the valid flag away: from here on the old snapshot is gone."""
         self._view[VALID_OFFSET : VALID_OFFSET + 4] = b"\0\0\0\0"
+        for entry, spec in self._unwrapped:  # not before: somebody may be reading the old one
+            self._wrap(entry, spec.wrapping)
+        self._unwrapped = []
 
     def commit(
         self, *, step: int, data_state: dict[str, Any], objects: Mapping[str, bytes]

@@ -102,7 +102,7 @@ class Gradients:
 
 
 class GradientsOf:
-    """Makes ``Gradients`` once for the optimizers that a loop steps."""
+    """Makes ``Gradients`` once for the parameters that a loop's optimizers step."""
 
     def __init__(self, mesh: DeviceMesh) -> None:
         self._mesh = mesh
@@ -112,7 +112,8 @@ class GradientsOf:
     def __call__(self, optimizers: Iterable[Optimizer]) -> Gradients:
         """Return those of ``optimizers``."""
         kept = tuple(optimizers)
-        key = tuple(id(one) for one in kept)
+        groups = (group for one in kept for group in one.param_groups)
+        key = tuple(id(parameter) for group in groups for parameter in group["params"])
         if self._made is None or key != self._key:
             self._made, self._key = Gradients(kept, self._mesh), key
         return self._made

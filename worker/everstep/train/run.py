@@ -116,13 +116,14 @@ class Run:
         by ``step``.
 
         Raises:
-            InvalidInput: called twice.
+            InvalidInput: called twice, or after the first batch or step.
             UnsupportedStateError: something cannot be kept.
             RestoreFailedError: what is to be restored does not fit or is damaged.
             HostTooSmallError: the host's memory is too small for its snapshots.
         """
-        if self._state is not None:
-            raise InvalidInput("run.track() was called twice: name everything in one call")
+        if self._state is not None or self._begun:
+            how = "twice" if self._state is not None else "after the first batch or step"
+            raise InvalidInput(f"run.track() was called {how}: name everything in one call before")
         self._state = TrackedState(self.device, tracked)
         self._scheduler = tracked.get("scheduler")
         environment = self._environment

@@ -25,6 +25,7 @@ from everstep.train.endings import StateMismatchError
 from everstep.train.forecast import Forecast, stand_in
 from everstep.train.gradients import local_part, offsets_of
 from everstep.train.moments import LIKE_PARAMETER, PLAIN, make_state
+from everstep.train.parameter_groups import ParameterGroups, group_sizes
 from everstep.train.places import NamedTensors, Places
 from everstep.train.tree import UnsupportedStateError
 
@@ -56,6 +57,7 @@ class TrackedState:
         for name, module in self._modules.items():
             self._model_tensors += module_tensors(name, module)
         names = {id(tensor): name for name, tensor in self._model_tensors}
+        self._groups = ParameterGroups(self.optimizers)
         self._parameter_names = {
             name: _parameter_names(optimizer, names) for name, optimizer in self.optimizers.items()
         }
@@ -133,6 +135,7 @@ class TrackedState:
         """
         found = [tensor for _, tensor in self._model_tensors]
         self._places.require_same()
+        self._groups.require_same()
         for index, buffer in self._places.buffers():
             found[index] = buffer
         found += self._tensors.values()
@@ -239,7 +242,7 @@ class TrackedState:
         }
         layout = {
             "parameters": [parameter_name for _, parameter_name in names],
-            "group_sizes": [len(group["params"]) for group in optimizer.param_groups],
+            "group_sizes": group_sizes(optimizer),
             "states": states,
         }
         encoded = tree.encode(layout, name, [])
@@ -265,7 +268,7 @@ class TrackedState:
         layout = source.tree(f"{name}.layout")
         names = self._parameter_names[name]
         mine = [parameter_name for _, parameter_name in names]
-        sizes = [len(group["params"]) for group in optimizer.param_groups]
+        sizes = group_sizes(optimizer)
         if (mine, sizes) != (layout["parameters"], layout["group_sizes"]):
             raise StateMismatchError(
                 f"{name}: the snapshot was taken with {len(layout['parameters'])} parameters in "

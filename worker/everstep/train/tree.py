@@ -17,6 +17,7 @@ from torch import Tensor
 
 _INT_MAX: Final = 2**63
 
+_PLAIN: Final = frozenset({float, str, bytes})
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder()
 
@@ -42,7 +43,14 @@ def decode(data: bytes, tensor_of: Callable[[str], Tensor]) -> Any:
 
 def _wrap(value: Any, path: str, tensors: list[tuple[str, Tensor]]) -> Any:
     match value:
-        case None | bool() | float() | str() | bytes():
+        case np.ndarray() | np.generic():  # before the others: a float64 is a float too
+            array = np.asarray(value)
+            if array.dtype.hasobject:
+                raise UnsupportedStateError(f"{path} is an array of Python objects")
+            return {"!array": [array.dtype.str, list(array.shape), array.tobytes()]}
+        case None | bool():
+            return value
+        case float() | str() | bytes() if type(value) in _PLAIN:  # of theirs, msgpack takes none
             return value
         case int():
             return value if -_INT_MAX <= value < _INT_MAX else {"!int": str(value)}
@@ -64,11 +72,6 @@ def _wrap(value: Any, path: str, tensors: list[tuple[str, Tensor]]) -> Any:
                     for key, item in value.items()
                 ]
             }
-        case np.ndarray() | np.generic():
-            array = np.asarray(value)
-            if array.dtype.hasobject:
-                raise UnsupportedStateError(f"{path} is an array of Python objects")
-            return {"!array": [array.dtype.str, list(array.shape), array.tobytes()]}
         case _:
             raise UnsupportedStateError(
                 f"{path} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be "
