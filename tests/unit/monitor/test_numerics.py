@@ -43,6 +43,11 @@ def tell(numerics: Numerics, *messages: StepMetrics) -> list[Found | Settled]:
     return [said for one in messages for said in numerics.told(one)]
 
 
+def kept(last_step: int) -> list[Sound]:
+    """Usual steps up to this one."""
+    return [Sound(step=s, loss=2.0 + 0.01 * (s % 3), norm=1.0) for s in range(1, last_step + 1)]
+
+
 def test_step_is_looked_at_when_every_host_has_told_of_it():
     """Whose gradient it was, each host knows of its own ranks only."""
     numerics = begun()
@@ -112,12 +117,40 @@ def test_new_generation_goes_on_from_its_plan():
 def test_monitor_that_starts_anew_measures_against_what_was_kept():
     """A spike right after its restart is seen."""
     numerics = begun()
-    numerics.remember(Sound(step=s, loss=2.0 + 0.01 * (s % 3), norm=1.0) for s in range(1, 100))
+    numerics.remember(kept(99), 1)
     assert (numerics.step, len(numerics.course.window)) == (99, 64)
     said = []
     for step in range(100, 103):
         said += tell(numerics, message("h0", step, loss=9.0), message("h1", step, loss=9.0))
     assert [found.kind for found in said] == ["loss_spike"]
+
+
+def test_monitor_that_starts_anew_is_not_blind_to_steps_that_are_made_again():
+    """What an older generation had made beyond the plan is undone: neither news nor usual."""
+    numerics = begun(replace(WATCH, generation=2, restore_step=100))
+    numerics.remember(kept(150), 1)
+    assert (numerics.step, numerics.course.window[-1].step) == (100, 100)
+    assert len(numerics.course.window) == 64
+    said = []
+    for step in range(101, 104):
+        raised = {"generation": 2, "loss": 9.0}
+        said += tell(numerics, message("h0", step, **raised), message("h1", step, **raised))
+    assert [found.kind for found in said] == ["loss_spike"]
+
+
+def test_monitor_that_starts_anew_keeps_what_the_generation_has_made_since_its_plan():
+    """These steps have been looked at."""
+    numerics = begun(replace(WATCH, generation=2, restore_step=100))
+    numerics.remember(kept(103), 2)
+    assert (numerics.step, numerics.course.window[-1].step) == (103, 103)
+
+
+def test_monitor_that_starts_anew_before_the_plan_is_known_goes_back_with_it():
+    """Until then nothing is undone."""
+    numerics = begun(Watch(job_id="j", generation=2, numerics=RULES))
+    numerics.remember(kept(150), 1)
+    numerics.begin(replace(WATCH, generation=2, restore_step=100))
+    assert (numerics.step, numerics.course.window[-1].step) == (100, 100)
 
 
 def test_verdict_names_the_hosts_of_the_ranks():

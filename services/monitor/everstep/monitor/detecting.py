@@ -58,9 +58,9 @@ class Detecting:
             if crew is not None:
                 self._stragglers = StragglerCourse(watch.generation, crew, Limits())
 
-    def remember(self, window: Sequence[Sound], watch: Watch) -> None:
-        """Take the steps, and the ties, that an earlier process has kept."""
-        self.numerics.remember(window)
+    def remember(self, window: Sequence[Sound], generation: int, watch: Watch) -> None:
+        """Take the steps up to a generation's last, and the ties, that an earlier process kept."""
+        self.numerics.remember(window, generation)
         self.rechecking.remember(watch.ties, watch.pairs)
         self.corrupting.remember(watch.ties)
 

@@ -60,12 +60,16 @@ class Numerics:
             self.planned, self.step = watch.generation, max(watch.restore_step, 0)
             self.course = resumed(self.course, self.step)
 
-    def remember(self, points: Iterable[Sound]) -> None:
+    def remember(self, points: Iterable[Sound], generation: int) -> None:
         """Fill the window with what an earlier process has kept, oldest first.
 
-        A spike among them is no news, and raises the window's scatter at worst.
+        A spike among them is no news, and raises the window's scatter at worst. What an older
+        ``generation`` than this one has made beyond the plan is undone, and will be made again.
         """
-        window = tuple(points)[-self.rules.window_steps :]
+        known = tuple(points)
+        if generation != self.generation and self.planned == self.generation:
+            known = tuple(sound for sound in known if sound.step <= self.step)
+        window = known[-self.rules.window_steps :]
         self.course = changed(self.course, window=window)
         self.step = max([self.step, *(sound.step for sound in window)])
 

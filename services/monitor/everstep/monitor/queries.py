@@ -103,7 +103,7 @@ async def watched_jobs(connection: AsyncConnection) -> dict[str, Kept]:
 
 async def _window(connection: AsyncConnection, job_id: str, step: int) -> tuple[Sound, ...]:
     """Return the steps up to ``step`` that a job's loss can be measured against, oldest first."""
-    found = await points(connection, job_id, step - WINDOW_MAX, WINDOW_MAX)
+    found = await points(connection, job_id, step - WINDOW_MAX, WINDOW_MAX, to_step=step)
     return tuple(
         Sound(step=point["step"], loss=point["loss"], norm=point["grad_norm"])
         for point in found
@@ -112,16 +112,25 @@ async def _window(connection: AsyncConnection, job_id: str, step: int) -> tuple[
 
 
 async def points(
-    connection: AsyncConnection, job_id: str, after_step: int, limit: int
+    connection: AsyncConnection,
+    job_id: str,
+    after_step: int,
+    limit: int,
+    *,
+    to_step: int = STEP_MAX,
 ) -> list[dict[str, Any]]:
-    """Return the newest generation's row of each step, in step order."""
+    """Return the newest generation's row of each step, in step order; ``to_step`` is the last."""
     newest = (
         select(
             STEP_METRICS.c.step,
             func.max(STEP_METRICS.c.generation).label("generation"),
             func.count().label("times"),
         )
-        .where(STEP_METRICS.c.job_id == job_id, STEP_METRICS.c.step > after_step)
+        .where(
+            STEP_METRICS.c.job_id == job_id,
+            STEP_METRICS.c.step > after_step,
+            STEP_METRICS.c.step <= to_step,
+        )
         .group_by(STEP_METRICS.c.step)
         .order_by(STEP_METRICS.c.step)
         .limit(min(limit, POINTS_MAX))
