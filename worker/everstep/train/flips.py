@@ -227,7 +227,9 @@ class Flips:
     def _moments(self) -> dict[str, Tensor]:
         assert self._state is not None, "watch comes first"
         begins = tuple(f"{name}.state." for name in self._state.optimizers)
-        return {name: one for name, one in self._tensors() if name.startswith(begins)}
+        # A count of steps is no moment: with its sign flipped, optimizers leave the real numbers.
+        moments = ((name, one) for name, one in self._tensors() if one.dim())
+        return {name: one for name, one in moments if name.startswith(begins)}
 
     def _tensors(self) -> list[tuple[str, Tensor]]:
         assert self._state is not None, "watch comes first"
