@@ -103,6 +103,25 @@ async def test_controllers_events_set_retention_and_fence_late_writers(
     assert list(reply.steps) == [20, 30]
 
 
+async def test_step_that_a_restart_names_stays_while_it_has_no_plan(registry, agents, job_id, bus):
+    """The controller says which when it begins the generation, which may wait for hosts."""
+    controller = FakeService(bus, "controller")
+    await controller.publish("job_submitted", job_id=job_id, spec_json=json.dumps(SPEC))
+    for step in (10, 20):
+        await agents.save(step)
+        await reaches(registry, job_id, step, "complete")
+    await controller.publish("generation_begun", job_id=job_id, generation=2, from_step=10)
+
+    async def stale() -> bool:
+        return (await agents.report(25, 0)).why == "stale_generation"
+
+    await until(stale)
+    for step in (30, 40):
+        await agents.save(step, generation=2)
+    await reaches(registry, job_id, 20, "purged")
+    assert await state_of(registry, job_id, 10) == "complete"
+
+
 async def test_plan_mixes_sources_and_is_remembered(registry, agents, job_id):
     """Own memory, a replica, and the checkpoint of the same step; asked again it is the same."""
     fresh = await agents.plan(1)

@@ -15,8 +15,10 @@ from everstep.checkpoint_registry.commands import Known, PinCheckpoint, ThinOut,
 from everstep.checkpoint_registry.events import (
     CheckpointPinned,
     CheckpointUnpinned,
+    GenerationNoted,
     Removal,
     RemovalsDecided,
+    RestoreLaidOut,
     SuspicionEnded,
     TrustDecided,
 )
@@ -38,6 +40,20 @@ def pinned(step: int, generation: int = 1, note: str = "") -> CheckpointPinned:
     """A pin."""
     return CheckpointPinned(
         job_id="job", step=step, generation=generation, note=note, by="ann", at_ms=3
+    )
+
+
+def laid_out(generation: int, step: int) -> RestoreLaidOut:
+    """The sources of a plan."""
+    return RestoreLaidOut(
+        job_id="job",
+        generation=generation,
+        step=step,
+        world_size=2,
+        holders=(),
+        shards=(),
+        shards_generation=1,
+        at_ms=5,
     )
 
 
@@ -80,6 +96,17 @@ def test_pinned_one_stays_until_it_is_unpinned():
     assert gone(known, pinned(10)) == [20]
     assert gone(known, pinned(10), UNPINNED) == [10, 20]
     assert gone([done(10), done(40), done(41, generation=2)], pinned(40), planned(2, 20)) == [10]
+
+
+def test_step_that_a_person_goes_back_to_is_kept_until_there_is_a_plan():
+    """The generation may wait for hosts for hours, and newer steps become complete meanwhile."""
+    known = [done(step) for step in (50, 60, 70, 80)]
+    back = GenerationNoted(job_id="job", generation=2, at_ms=5, from_step=50)
+    assert gone(known, back, keep_last=3) == []
+    assert gone(known, laid_out(1, 50), laid_out(1, 70), back, keep_last=3) == []
+    assert gone(known, back, laid_out(2, 80), keep_last=3) == [50]
+    further = GenerationNoted(job_id="job", generation=3, at_ms=6)
+    assert gone(known, back, further, keep_last=3) == [50]
 
 
 def test_one_before_each_open_numerical_incident_is_kept():
@@ -239,6 +266,13 @@ EVENTS = st.lists(
         st.builds(said, st.sampled_from(list(Trust)), st.integers(0, 9)),
         st.builds(planned, st.integers(2, 3), st.integers(-1, 9)),
         st.builds(
+            GenerationNoted,
+            job_id=st.just("job"),
+            generation=st.integers(1, 3),
+            at_ms=st.just(1),
+            from_step=st.integers(-1, 9),
+        ),
+        st.builds(
             lambda step, generation: RemovalsDecided(
                 job_id="job", removals=(Removal(step=step, generation=generation, why=""),), at_ms=1
             ),
@@ -275,6 +309,7 @@ def protected(known, history: History, keep_last: int, keep_days: int) -> set[tu
         before = [found for found in good if found[0] < one.from_step]
         if not one.ending and before:
             stay.add(before[-1][:2])
+    stay |= {(k.step, k.generation) for k in there if k.step == history.wanted_step}
     return stay | (ids(there) & {(p.step, p.generation) for p in history.pins})
 
 

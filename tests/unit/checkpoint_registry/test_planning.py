@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.spec import Spec
 from tests.unit.checkpoint_registry.words import (
@@ -259,6 +261,7 @@ def test_generation_is_noted_once_and_never_backwards():
     note = NoteGeneration(job_id="job", generation=2, at_ms=5)
     noted = GenerationNoted(job_id="job", generation=2, at_ms=5)
     HISTORY.when(note).then(noted)
+    HISTORY.when(replace(note, from_step=7)).then(replace(noted, from_step=7))
     HISTORY.given(noted).when(note).then()
     HISTORY.given(noted).when(NoteGeneration(job_id="job", generation=1, at_ms=9)).then()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.checkpoint_registry.words import report, shard, sources, stored
 
 from everstep.checkpoint_registry.codec import CHECKPOINT_EVENTS, HISTORY_EVENTS
-from everstep.checkpoint_registry.events import Holder, RestoreLaidOut
+from everstep.checkpoint_registry.events import GenerationNoted, Holder, RestoreLaidOut
 from everstep.core.spec import CheckpointSpec
 
 OLD = {
@@ -44,6 +44,13 @@ def test_plan_by_rank_is_read_as_a_plan_by_holder():
         at_ms=50,
     )
     assert sources(plan) == [["own h1", "own h1", "peer h2"], ["own h2", "peer h1"], ["object"]]
+
+
+def test_generation_of_before_was_begun_from_no_step():
+    """The step that a person goes back to was not noted with it."""
+    old = {"job_id": "job", "generation": 3, "at_ms": 5}
+    noted = HISTORY_EVENTS.decode("generation_noted.v1", old)
+    assert noted == GenerationNoted(job_id="job", generation=3, at_ms=5, from_step=-1)
 
 
 def test_report_of_one_host_is_read_as_one_of_several():

@@ -172,11 +172,12 @@ class NoteJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteGeneration:
-    """The controller has begun a generation."""
+    """The controller has begun a generation, from a step that a person named (-1: from none)."""
 
     job_id: str
     generation: int
     at_ms: int
+    from_step: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

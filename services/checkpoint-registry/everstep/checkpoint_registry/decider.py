@@ -81,7 +81,10 @@ def decide_history(command: HistoryCommand, history: History) -> Accepted[Histor
             if command.generation <= history.newest_generation:
                 return Accepted()
             begun = GenerationNoted(
-                job_id=command.job_id, generation=command.generation, at_ms=command.at_ms
+                job_id=command.job_id,
+                generation=command.generation,
+                at_ms=command.at_ms,
+                from_step=command.from_step,
             )
             return Accepted((begun,))
         case _:

@@ -118,11 +118,15 @@ class JobNoted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationNoted:
-    """The job has begun this generation: shards of older ones come too late."""
+    """The job has begun this generation: shards of older ones come too late.
+
+    ``from_step`` is the step that a person goes back to with it; -1: none was named.
+    """
 
     job_id: str
     generation: int
     at_ms: int
+    from_step: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

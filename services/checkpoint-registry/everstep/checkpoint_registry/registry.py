@@ -238,7 +238,10 @@ class Registry:
         if event.cause in MOVES:
             return  # here too: its plan fences the one before, once all that is stored
         command = NoteGeneration(
-            job_id=event.job_id, generation=event.generation, at_ms=event.at_ms
+            job_id=event.job_id,
+            generation=event.generation,
+            at_ms=event.at_ms,
+            from_step=event.from_step,
         )
         await self._histories.handle(command, consumed=consumed)
 

@@ -2,9 +2,10 @@
 
 Kept are, of the *good* ones (complete, of the present history, with no bad object, not suspect):
 the last few, the newest of each of the last days on which one was completed, and the one before
-each numerical incident that is not resolved. Kept besides: what is pinned, and what the newest
-restore plan names (its ranks may be loading it). The last good one is among the last few, whatever
-the rule says.
+each numerical incident that is not resolved. Kept besides: what is pinned, what the newest restore
+plan names (its ranks may be loading it), and the step that a person goes back to, while that
+generation has no plan yet (it may wait for hosts). The last good one is among the last few,
+whatever the rule says.
 
 What is not good goes once the last few are there: until then somebody may still want it. One that
 a look at its objects found damaged stays until it is older than those, because the look may have
@@ -95,9 +96,9 @@ def unusable(known: Known, history: History) -> Reason | None:
 
 def _kept(known: Sequence[Known], good: Sequence[Known], history: History) -> Iterable[Known]:
     """Return what stays whatever else is said of it; ``known`` and ``good`` are newest first."""
-    planned = history.plan.step if history.plan is not None else None
+    needed = {history.wanted_step} | ({history.plan.step} if history.plan is not None else set())
     pinned = history.pinned_ids
-    yield from (k for k in known if k.step == planned or (k.step, k.generation) in pinned)
+    yield from (k for k in known if k.step in needed or (k.step, k.generation) in pinned)
     yield from _of_days(good, history.keep_days)
     open_ones = unresolved(history.beliefs, history.lineage)
     for suspicion in open_ones:

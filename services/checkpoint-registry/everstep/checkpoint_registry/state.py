@@ -134,7 +134,8 @@ def evolve_checkpoint(checkpoint: Checkpoint, event: CheckpointEvent) -> Checkpo
 class History:
     """A job's generations, what is thought of their states, and what is kept.
 
-    ``plan`` is the newest generation's; ``removed`` is what retention gave up, the newest last.
+    ``plan`` is the newest generation's that has one, ``wanted_step`` what a person has named for
+    one that has none yet (-1: nothing); ``removed`` is what retention gave up, the newest last.
     ``layouts`` are those that generations have had since (first generation, layout), the newest
     last; before the first one of them it was the spec's, ``layout``. ``checks`` are the newest
     looks at the objects of checkpoints that are there.
@@ -144,6 +145,7 @@ class History:
     keep_days: int = KEEP_DAYS_DEFAULT
     layout: Layout | None = None
     newest_generation: int = 0
+    wanted_step: int = -1
     lineage: Lineage = field(default_factory=Lineage)
     distrusted: tuple[SourceDistrusted, ...] = ()
     plan: RestoreLaidOut | None = None
@@ -191,7 +193,7 @@ def evolve_history(history: History, event: HistoryEvent) -> History:
             )
         case GenerationNoted():
             newest = max(history.newest_generation, event.generation)
-            return replace(history, newest_generation=newest)
+            return replace(history, newest_generation=newest, wanted_step=event.from_step)
         case SourceDistrusted():
             known = (*history.distrusted, event)
             return replace(history, distrusted=known[-DISTRUSTED_MAX:])
@@ -199,7 +201,7 @@ def evolve_history(history: History, event: HistoryEvent) -> History:
             layouts = history.layouts
             if event.layout not in {None, history.layout_of(event.generation)}:
                 layouts = (*layouts, (event.generation, event.layout))
-            return replace(history, plan=event, layouts=layouts)
+            return replace(history, plan=event, wanted_step=-1, layouts=layouts)
         case RestorePlanned():
             return _restarted(history, event)
         case CheckpointsSuspected() | SuspicionEnded() | TrustDecided():
