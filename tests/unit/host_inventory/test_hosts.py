@@ -174,6 +174,31 @@ def test_host_that_left_is_gone_and_comes_back_cordoned():
     assert fleet_of(back).hosts["h1"].state is HostState.CORDONED
 
 
+def test_host_that_left_on_purpose_is_not_held_out_for_its_silence():
+    """The monitor may miss it all the same, after a heartbeat that came late."""
+    left = after(ONE, LeaveHost(host_id="h1", at_ms=15))
+    lost = replace(CORDON, reason="host_lost")
+    left.when(lost).then()
+    back = after(left, lost, join("h1", epoch="e2", at_ms=40))
+    assert fleet_of(back).hosts["h1"].state is HostState.SPARE
+    (held,) = ONE.when(lost).decision.events
+    assert (held.host_id, held.fault) == ("h1", "lost")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        replace(CORDON, reason="host_faulty"),
+        replace(CORDON, reason="lost in the racks", incident_id=""),
+    ],
+)
+def test_host_that_left_is_held_out_for_a_fault_or_by_a_person(command):
+    """Its absence mends nothing."""
+    left = after(ONE, LeaveHost(host_id="h1", at_ms=15))
+    back = after(left, command, join("h1", epoch="e2", at_ms=40))
+    assert fleet_of(back).hosts["h1"].state is HostState.CORDONED
+
+
 def test_unknown_host_has_left_already():
     """Leaving before a join was ever seen is already so."""
     FLEET_SPEC.when(LeaveHost(host_id="h1", at_ms=1)).then()

@@ -13,7 +13,7 @@ from typing import Final, assert_never
 from everstep.core.decision import Accepted, Rejected
 from everstep.core.ids import is_valid_id
 from everstep.host_inventory import returning
-from everstep.host_inventory.care import CARE, Care, cordoned
+from everstep.host_inventory.care import CARE, Care, Fault, cordoned, fault_of
 from everstep.host_inventory.commands import (
     Command,
     CordonHost,
@@ -165,7 +165,9 @@ def _cordon(command: CordonHost, fleet: Fleet, care: Care) -> Decision:
         return unknown_host(command.host_id)
     out = host.cordon is not None and host.awaits is None
     known_incident = bool(command.incident_id) and command.incident_id in host.incidents
-    if out or known_incident or command.at_ms < host.uncordoned_ms:
+    # Whoever has left is silent as it should be; what else is wrong with it stays wrong.
+    missed = fault_of(command.reason, command.incident_id, "") is Fault.LOST and not host.present
+    if out or known_incident or missed or command.at_ms < host.uncordoned_ms:
         return Accepted()
     cordon = cordoned(
         host,
