@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from everstep.core.errors import InvalidInput
-from everstep.memory.layout import durable_path, slot_path
+from everstep.memory.control import Control
+from everstep.memory.layout import control_path, durable_path, slot_path
 from everstep.memory.reader import SlotReader
 from everstep.memory.writer import Owner
 from everstep.train.endings import StateMismatchError
@@ -279,3 +280,19 @@ def test_durable_snapshot_stays_whole_while_the_state_gets_more_tensors(tmp_path
     training.take()
     with SlotReader(durable_path(tmp_path)) as reader:
         assert reader.verify().step == 2
+
+
+def test_without_a_peer_a_snapshot_counts_when_it_is_whole(tmp_path):
+    """Else another rank overwrites the step before, and this one dies with half of this."""
+    training = Training(tmp_path)
+    control = Control(control_path(tmp_path))
+    control.replication_off = True
+    for step in (1, 2):
+        training.step()
+        assert training.snapshots.replicated
+        training.snapshots.take(step=step, data_state={})
+        assert not training.snapshots.replicated
+        training.snapshots.go_on(lambda: None)
+        training.snapshots.wait_whole()
+        assert training.snapshots.replicated
+    control.close()

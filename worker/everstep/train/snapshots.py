@@ -107,17 +107,22 @@ class Snapshots:
         self._still_names: list[str] = []
         self._targets: dict[int, _Target] = {}
         self._held_slot = 1  # so that a fresh run begins with slot 0
-        self.held_step = NO_STEP
+        self.held_step = self._whole_step = NO_STEP
         self._copier = Copier(state.device)
         self._begun: list[Begun] = []
         self._rest: list[Callable[[], None]] = []
 
     @property
     def replicated(self) -> bool:
-        """Whether the newest memory snapshot also lies in the peer's memory, or there is none."""
+        """Whether the newest memory snapshot also lies in the peer's memory, or there is none.
+
+        Without a peer it is enough that it is whole: another rank may overwrite its older one then.
+        """
         control = self._control
         held = self.held_step
-        return held == NO_STEP or control.replication_off or control.replicated_step >= held
+        if held == NO_STEP or control.replicated_step >= held:
+            return True
+        return control.replication_off and self._whole_step == held
 
     @property
     def durable_busy(self) -> bool:
@@ -131,7 +136,7 @@ class Snapshots:
         that skips batches, to another one than will come): nobody may restore from it any more.
         """
         self._held_slot = slot
-        self.held_step = step
+        self.held_step = self._whole_step = step
         other = slot_path(self._directory, 1 - slot)
         preamble = read_preamble(other)
         if preamble is not None and preamble.step >= step:
@@ -310,6 +315,8 @@ class Snapshots:
             with too_small_without_room():
                 target.writer.commit(step=step, data_state=data_state, objects=objects)
             self.fingerprints.take(step, target.writer.checksums)
+            if index != _DURABLE:
+                self._whole_step = step
 
         self._rest.append(finish)
 
