@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from tests.integration.agent import harness
@@ -50,9 +51,9 @@ def by_generation(holder, generation):
     return holder
 
 
-async def start_on(plane, host, generation, sources, *, spec=ENDLESS, step=STEP):
-    """Start the only rank of the small layout on a host."""
-    placement = placed([host], 1)
+async def start_on(plane, host, generation, sources, *, spec=ENDLESS, step=STEP, ranks=1):
+    """Start a layout that is as small as one host, of one rank or more."""
+    placement = placed([host], ranks)
     command = start_command(
         placement,
         host.host_id,
@@ -142,6 +143,42 @@ async def test_damaged_old_slot_is_named_and_the_next_source_used(two):
     assert "rank 1" in problem
     [refused] = ready.refused_sources
     assert (refused.rank, refused.host_id, refused.step) == (1, "h1", STEP)
+
+
+async def test_damaged_old_slot_that_two_ranks_find_is_brought_again_once(two):
+    """Both need it, and neither cuts off what the other has begun."""
+    plane, hosts = two
+    await start_all(plane, placed(hosts[:1], 1), 1, spec_json(steps=STEP, patient=True))
+    report = await until(lambda: plane.shards and plane.shards[0])
+    await plane.stop("h1", 2)
+    corrupt(slot_of(hosts[0], 0, STEP))
+    downloads = []
+    run_of, chunks_of = hosts[0].agent.runs.get, plane.objects.chunks
+
+    def both_told() -> bool:
+        return all(rank.answer is None for rank in run_of(harness.JOB).ranks.values())
+
+    async def slow(key, *, chunk_bytes):
+        downloads.append(key)
+        if len(downloads) == 1:
+            await until(both_told, what="damage told by both ranks")
+            await asyncio.sleep(0.2)  # a second restore would have begun by now
+        async for chunk in chunks_of(key, chunk_bytes=chunk_bytes):
+            yield chunk
+
+    plane.objects.chunks = slow
+    [shard] = report.shards
+    old = RankRestore(rank=0, sources=[by_generation(own("h1"), 1), shard])
+    sources = across(old, old=Layout())
+    await start_on(plane, hosts[0], 2, sources, ranks=2)
+    await until(lambda: len(plane.reported(RANK_READY) + plane.reported(START_FAILED)) == 3)
+    assert plane.reported(START_FAILED) == []
+    ready = plane.reported(RANK_READY, 2)
+    assert {(one.rank, one.restored_step, one.source_kind) for one in ready} == {
+        (0, STEP, "object_store"),
+        (1, STEP, "object_store"),
+    }
+    assert downloads == [shard.uri]
 
 
 async def test_old_rank_that_is_nowhere_fails_the_start(two):

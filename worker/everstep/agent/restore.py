@@ -111,8 +111,8 @@ class Restorer:
                 beside those of the new ranks.
         """
         key = _Attempt(job_id=job_id, generation=generation, rank=plan.rank, step=step, old=old)
-        if damaged is not None and self._answered(key) in {None, damaged.answer}:
-            self._tasks.pop(key, None)  # else another rank has found it damaged before
+        if damaged is not None and self._answered(key) == damaged.answer:
+            self._tasks.pop(key)  # else another rank has told before, and it is brought already
         if key not in self._tasks:
             self._tasks[key] = asyncio.create_task(self._restore(key, plan, damaged))
         # Shielded: a caller that goes away must not leave a thread that writes unobserved.
