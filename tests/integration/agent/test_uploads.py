@@ -6,13 +6,23 @@ import asyncio
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.integration.agent import harness
 from tests.integration.agent.harness import ROOT, hosts_on, new_plane, placed, spec_json, start_all
 from tests.integration.agent.test_lifecycle import digest_after
 from tests.waiting import until
 
-from everstep.agent.rate import piece_bytes
+from everstep.agent.rate import HostRate, piece_bytes
+from everstep.agent.runs import RankRun
+from everstep.agent.shards import BegunFiles, ShardFiles
+from everstep.agent.store import HostMemory
+from everstep.agent.transfer import Transfers
+from everstep.agent.upload import Uploads
+from everstep.core.system import SystemClock
+from everstep.memory import layout
+from everstep.memory.control import Control
+from everstep.memory.writer import Owner, SlotWriter, TensorSpec
 from everstep.objectstore.memory import MemoryObjects
 from everstep.wire.v1.agents_pb2 import SaveRanks
 from everstep.wire.v1.common_pb2 import CommandReply
@@ -106,6 +116,52 @@ async def test_limit_of_the_spec_holds_the_hosts_uploads(tmp_path):
             await save(plane)
             await until(lambda: plane.shards)
         assert objects.pieces == {piece_bytes(limit)}
+
+
+class CountedObjects(MemoryObjects):
+    """Counts the files that were stored whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: list[str] = []
+
+    async def put_file(self, key, path, **how):
+        self.files.append(key)
+        await super().put_file(key, path, **how)
+
+
+async def test_durable_step_that_is_told_again_once_stored_is_left_alone(tmp_path):
+    """A rank tells an agent that came back what that one had found by itself, and stored.
+
+    By then the slot is the rank's again, to write the next durable snapshot into.
+    """
+    directory = layout.rank_dir(tmp_path / "memory", harness.JOB, 0)
+    control = Control(layout.control_path(directory))
+    owner = Owner(job_id=harness.JOB, rank=0, world_size=1, generation=1)
+    state = TensorSpec(name="state", dtype="uint8", shape=(3,), bytes=3)
+    writer = SlotWriter(layout.durable_path(directory), owner, [state])
+    writer.begin()
+    writer.commit(step=4, data_state={"position": 4}, objects={})
+    control.durable_busy = True
+    rank = RankRun(rank=0, control=control)
+    memory = HostMemory(tmp_path / "memory", tmp_path / "forgotten.json")
+    objects, clock = CountedObjects(), SystemClock()
+    with ThreadPoolExecutor(2) as executor:
+        begun = BegunFiles(tmp_path / "uploads")
+        transfers = Transfers(objects, begun, HostRate(clock), executor, PART_BYTES)
+        files = ShardFiles(tmp_path / "shards")
+        async with new_plane() as plane, asyncio.TaskGroup() as group:
+            uploads = Uploads(
+                "h1", memory, transfers, files, clock, executor, group.create_task, lambda _: 0
+            )
+            reporting = group.create_task(uploads.run(plane.bus))
+            for _ in range(2):
+                uploads.add(harness.JOB, 1, rank, frozenset({0}))
+                assert await uploads.drained(harness.JOB, 10)
+                assert not control.durable_busy
+            reporting.cancel()
+    assert objects.files == [plane.shards[0].shards[0].uri]
+    assert len(plane.shards) == 1
 
 
 MEASURE = """

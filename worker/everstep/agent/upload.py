@@ -83,7 +83,7 @@ class Uploads:
                 self._complete.put_nowait(batch)
 
     def add(self, job_id: str, generation: int, rank: RankRun, local: frozenset[int]) -> None:
-        """Upload a rank's durable snapshot.
+        """Upload a rank's durable snapshot, unless that is done.
 
         Args:
             job_id: whose.
@@ -91,6 +91,8 @@ class Uploads:
             rank: its control word says when the slot is free again.
             local: all ranks of this host, whose shards of the step are reported together.
         """
+        if not rank.control.durable_busy:
+            return  # told again on a new connection: stored since, and the slot may be rewritten
         key = (job_id, generation, rank.rank)
         running = self._tasks.get(key)
         if running is None or running.done():
