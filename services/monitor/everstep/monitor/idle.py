@@ -29,6 +29,7 @@ class IdleHosts:
         self._limits = limits
         self._heard_ms: dict[str, int] = {}
         self._silences: dict[str, _Silence] = {}
+        self._left: set[str] = set()
 
     @property
     def heard_ms(self) -> Sequence[int]:
@@ -41,16 +42,22 @@ class IdleHosts:
         return self._heard_ms.keys()
 
     def heard(self, host_id: str, now_ms: int) -> None:
-        """Note any sign of life."""
+        """Note any sign of life; a late one of a host that has left is none."""
+        if host_id in self._left:
+            return
         self._heard_ms[host_id] = now_ms
         self._silences.pop(host_id, None)
 
     def expect(self, host_ids: Iterable[str], now_ms: int) -> None:
         """Take hosts that should be there for heard just now, unless they were heard already."""
-        self._heard_ms = dict.fromkeys(host_ids, now_ms) | self._heard_ms
+        present = dict.fromkeys(host_ids, now_ms)
+        self._left.difference_update(present)
+        self._heard_ms = present | self._heard_ms
 
-    def forget(self, host_id: str) -> None:
-        """Stop listening for a host that left or is cordoned."""
+    def forget(self, host_id: str, *, left: bool = False) -> None:
+        """Stop listening for a host that is cordoned, or that left: then until it is expected."""
+        if left:
+            self._left.add(host_id)
         self._heard_ms.pop(host_id, None)
         self._silences.pop(host_id, None)
 

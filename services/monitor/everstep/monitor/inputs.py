@@ -160,13 +160,14 @@ def on_inventory(watcher: Watcher) -> OnEvent:
     async def receive(envelope: EventEnvelope, _: Consumed) -> None:
         match envelope.WhichOneof("payload"):
             case "host_joined":
+                watcher.expect((envelope.host_joined.host_id,))
                 watcher.heard(envelope.host_joined.host_id)
             case "host_uncordoned":
                 await watcher.returned(envelope.host_uncordoned.host_id)
             case "host_cordoned":
                 watcher.forget_host(envelope.host_cordoned.host_id)
             case "host_left":
-                watcher.forget_host(envelope.host_left.host_id)
+                watcher.forget_host(envelope.host_left.host_id, left=True)
             case _:
                 pass
 

@@ -248,9 +248,9 @@ class Watcher:
                 gathered.dropped(host_id, now_ms)
                 await self._consider(job_id)
 
-    def forget_host(self, host_id: str) -> None:
+    def forget_host(self, host_id: str, *, left: bool = False) -> None:
         """Stop listening for a host that left or is cordoned."""
-        self._idle.forget(host_id)
+        self._idle.forget(host_id, left=left)
         self._strays.forget_host(host_id)
         self.counting.forget(host_id)
 

@@ -1,0 +1,49 @@
+"""A host that left is not missed; one that is back, or was never heard of leaving, is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.monitor.test_watcher import Stage
+
+from everstep.core.ports import Consumed
+from everstep.monitor.idle import IdleHosts
+from everstep.monitor.inputs import on_inventory
+from everstep.monitor.policy import Limits
+from everstep.wire.v1.envelope_pb2 import EventEnvelope
+from everstep.wire.v1.hosts_pb2 import HostJoined, HostLeft
+
+LEFT = {"host_left": HostLeft(host_id="spare")}
+JOINED = {"host_joined": HostJoined(host_id="spare")}
+
+
+@pytest.mark.parametrize(
+    ("told", "lost"), [((), ["spare"]), ((LEFT,), []), ((LEFT, JOINED), ["spare"])]
+)
+async def test_host_whose_heartbeat_comes_after_it_left_is_not_lost(
+    told: tuple[dict[str, Any], ...], lost: list[str]
+):
+    """Messages of hosts and events of the inventory may overtake one another."""
+    stage = Stage()
+    await stage.tick(7_000)
+    receive = on_inventory(stage.watcher)
+    stage.watcher.heard("spare")
+    for payload in told:
+        await receive(EventEnvelope(**payload), Consumed(consumer="x", source="y", position=1))
+    stage.watcher.heard("spare")
+    stage.dead.add("spare")
+    await stage.tick(5_000)
+    assert [host for incident in await stage.incidents() for host in incident.hosts] == lost
+
+
+def test_host_that_is_back_after_it_left_is_heard_again():
+    """It lives, and would be missed otherwise."""
+    idle = IdleHosts(Limits())
+    idle.heard("h", 1)
+    idle.forget("h", left=True)
+    idle.heard("h", 2)
+    assert idle.heard_ms == ()
+    idle.expect(["h"], 3)
+    idle.heard("h", 4)
+    assert idle.heard_ms == (4,)
