@@ -177,7 +177,12 @@ class Services:
     async def _begun(self, event: jobs.GenerationBegun) -> None:
         await self._mark(event, incidents.Mark.BEGUN, cause=event.cause)
         await self.histories.handle(
-            registry.NoteGeneration(job_id=JOB_ID, generation=event.generation, at_ms=event.at_ms)
+            registry.NoteGeneration(
+                job_id=JOB_ID,
+                generation=event.generation,
+                at_ms=event.at_ms,
+                from_step=event.from_step,
+            )
         )
 
     async def _mark(self, event: Any, mark: incidents.Mark, **fields: Any) -> None:
