@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+
 import httpx
 from fastapi import FastAPI
+from sqlalchemy import insert
 from tests.unit.monitor.test_counting import Clock
 
 from everstep.monitor.api import routes
-from everstep.monitor.events import WatchedHost
+from everstep.monitor.events import Mark, WatchedHost
+from everstep.monitor.projections import MARKS
 from everstep.monitor.state import Watch
 from everstep.monitor.uncopied import SILENT_MS_MAX, Uncopied, UncopiedRanks
+from everstep.sim.tables import Tables
 from everstep.wire.v1 import agents_pb2
 from everstep.wire.v1.agents_pb2 import Heartbeat, RunningJob
 
@@ -60,13 +65,22 @@ async def test_api_lists_them_and_nothing_of_a_job_that_does_not_run():
         def watched(self, job_id):
             return WATCH if job_id == "j" else None
 
+    class Store:
+        @asynccontextmanager
+        async def reading(self):
+            yield tables.connection
+
+    tables = Tables()
+    for job_id in ("j", "over"):
+        row = {"job_id": job_id, "version": 1, "generation": 1, "mark": Mark.BEGUN.value}
+        await tables.execute(insert(MARKS).values(**row))
     clock, app = Clock(), FastAPI()
     uncopied = UncopiedRanks(clock)
     uncopied.heard(beat("h0"))
-    app.include_router(routes(None, Watching(), uncopied, clock))
+    app.include_router(routes(Store(), Watching(), uncopied, clock))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://m") as client:
         [one] = (await client.get("/v1/jobs/j/uncopied")).json()["uncopied"]
-        other = (await client.get("/v1/jobs/other/uncopied")).json()
+        over = (await client.get("/v1/jobs/over/uncopied")).json()
     assert one == {**one, "host_id": "h0", "ranks": [0], "peer_host_id": "h2", "why": FULL}
-    assert other == {"uncopied": []}
+    assert over == {"uncopied": []}
