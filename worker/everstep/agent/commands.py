@@ -328,15 +328,15 @@ class HostCommands:
     async def _make_way(self, start: Start) -> None:
         """End what still runs in the place of the new ranks.
 
-        Older generations that no stop has reached, and other jobs: a host serves one job, so the
-        ranks of another are left over from before it was given away.
+        Older generations that no stop has reached, and other jobs: a host serves one job, so what
+        is here of another is left over from before it was given away.
         """
         for run in self._runs.all():
-            ours = run.job_id == start.job_id
-            below = start.generation if ours else run.generation + 1
-            if run.alive and run.generation < below:
+            if run.job_id != start.job_id:
+                await self._supervisor.give_up(run)
+            elif run.alive and run.generation < start.generation:
                 log.warning("generation %d of job %s makes way", run.generation, run.job_id)
-                await self._supervisor.fence(run.job_id, below)
+                await self._supervisor.fence(run.job_id, start.generation)
 
     def _unfit(self, start: Start) -> CommandReply | None:
         if len(start.ranks) > self._facts.chips:

@@ -197,6 +197,22 @@ class Supervisor:
         else:
             self._spawn(self._drop_when_stored(job_id, generation))
 
+    async def give_up(self, run: JobRun) -> None:
+        """End a job that this host does not serve any more, and drop its memory for the next one.
+
+        What an elastic job left stays: after a change of its layout, that may be the only copy of
+        a rank's state, and hosts that it has left are asked for it. So do copies of a job that
+        never ran here.
+        """
+        job_id, generation, alive = run.job_id, run.generation, bool(run.alive)
+        elastic = parse_spec_json(run.start.spec_json).recovery.no_spare == "elastic"
+        if self._memory.is_retired(job_id, generation) or (elastic and not alive):
+            return
+        log.warning("generation %d of job %s makes way", generation, job_id)
+        ended = await self.fence(job_id, generation + 1, uploads_go_on=not alive)
+        if ended and not elastic:
+            await self.forget(job_id, generation)
+
     async def _drop_when_stored(self, job_id: str, generation: int) -> None:
         if not await self._uploads.drained(job_id, LAST_UPLOAD_S_MAX):
             log.error("the last checkpoint of job %s could not be stored", job_id)
