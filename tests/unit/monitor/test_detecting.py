@@ -9,7 +9,7 @@ from everstep.monitor.commands import SettleNote
 from everstep.monitor.detecting import Detecting, crew_of
 from everstep.monitor.detectors.verdict import Verdict
 from everstep.monitor.events import Action, NumericsRules, WatchedHost
-from everstep.monitor.state import Watch
+from everstep.monitor.state import OpenIncidentRef, Watch
 from everstep.wire.v1.agents_pb2 import RankStep, StepMetrics
 
 RANKS = 8
@@ -108,3 +108,31 @@ def test_job_of_unknown_layout_has_no_crew():
     assert crew is not None
     assert crew.roles == ("stage 0",) * 4 + ("stage 1",) * 4
     assert crew.hosts[4:6] == ("h2", "h2")
+
+
+def test_note_that_an_earlier_process_opened_is_settled_and_what_holds_is_noted_anew():
+    """Who noted it would have seen its end; some notes last until a recovery."""
+    refs = tuple(
+        OpenIncidentRef(
+            incident_id=kind, generation=1, step=1, failed_at_ms=1, kind=kind, action=action
+        )
+        for kind, action in (
+            ("step_skipped", Action.NOTE),
+            ("clock_off", Action.NOTE),
+            ("never_equal", Action.NOTE),
+            ("straggler", Action.NOTE),
+            ("errors_rising", Action.DRAIN),
+        )
+    )
+    watch = replace(WATCH, open_incidents=refs)
+    detecting = begun(watch)
+    detecting.remember((), 1, watch, 7)
+    settled = [
+        SettleNote(job_id="j", kind=kind, lost_ms=0, lost_steps=0, at_ms=7)
+        for kind in ("clock_off", "step_skipped")
+    ]
+    assert list(detecting.unsaid) == settled
+    tell(detecting, 1, skip=True)
+    anew = detecting.unsaid[-1]
+    assert isinstance(anew, Verdict)
+    assert (anew.kind, anew.action) == ("step_skipped", Action.NOTE)

@@ -9,9 +9,10 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from everstep.monitor.commands import SettleNote
-from everstep.monitor.corrupting import Corrupting
+from everstep.monitor.corrupting import NEVER_EQUAL, Corrupting
 from everstep.monitor.detectors.corruption_course import Found
 from everstep.monitor.detectors.local_norms import Suspicion
 from everstep.monitor.detectors.spike import Settled, Sound
@@ -27,6 +28,9 @@ from everstep.monitor.state import Watch
 from everstep.wire.v1.agents_pb2 import StepMetrics
 
 log = logging.getLogger(__name__)
+
+STRAGGLER: Final = "straggler"
+LASTING: Final = frozenset({NEVER_EQUAL, STRAGGLER})  # notes that no step ends, but a recovery
 
 
 @dataclass(slots=True)
@@ -58,11 +62,19 @@ class Detecting:
             if crew is not None:
                 self._stragglers = StragglerCourse(watch.generation, crew, Limits())
 
-    def remember(self, window: Sequence[Sound], generation: int, watch: Watch) -> None:
-        """Take the steps up to a generation's last, and the ties, that an earlier process kept."""
+    def remember(self, window: Sequence[Sound], generation: int, watch: Watch, now_ms: int) -> None:
+        """Take the steps up to a generation's last, and the ties, that an earlier process kept.
+
+        What else it noted, and would have ended, nobody follows any more: what holds is noted anew.
+        """
         self.numerics.remember(window, generation)
         self.rechecking.remember(watch.ties, watch.pairs)
         self.corrupting.remember(watch.ties)
+        noted = {ref.kind for ref in watch.open_incidents if ref.action is Action.NOTE}
+        self.unsaid += [
+            SettleNote(job_id=watch.job_id, kind=kind, lost_ms=0, lost_steps=0, at_ms=now_ms)
+            for kind in sorted(noted - LASTING)
+        ]
 
     def stepped(self, job_id: str, step: int, now_ms: int) -> None:
         """Note a step that somebody has completed."""
@@ -110,7 +122,7 @@ def crew_of(watch: Watch) -> Crew | None:
 def slow_host(finding: Finding, action: Action, now_ms: int) -> Verdict:
     """Return a finding as a verdict."""
     return Verdict(
-        kind="straggler",
+        kind=STRAGGLER,
         action=action,
         ranks=finding.ranks,
         hosts=(finding.host_id,),

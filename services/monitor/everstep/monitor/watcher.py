@@ -104,7 +104,7 @@ class Watcher:
         if gathered is not None:
             if generation == watch.generation:
                 gathered.step = max(gathered.step, step)
-            self._detecting[job_id].remember(window, generation, watch)
+            self._detecting[job_id].remember(window, generation, watch, self._clock.now_ms())
         return watch
 
     async def mark(self, command: MarkJob, consumed: Consumed | None = None) -> None:
