@@ -113,6 +113,8 @@ class Orders:
             running = self._running
             host = running.stack.host(name)
             if host is None:
+                if name in running.units or name == "supervisor":
+                    raise RefusedError("taken", f"{name} is a part of the stack: no host's name")
                 fleet = running.stack.hosts
                 (host,) = grown(fleet, count=len(fleet) + 1, name=name)
             await running.start_host(host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -144,7 +145,11 @@ class RunningStack:
 
     def _note_processes(self) -> None:
         running = tuple(unit.record for unit in self.units.values() if unit.record is not None)
-        self._keep(replace(self.stack, processes=running))
+        try:
+            self._keep(replace(self.stack, processes=running))
+        except OSError as error:
+            # A full disk. The table helps to clean up; what dies must be started all the same.
+            sys.stderr.write(f"the process table cannot be written: {error}\n")
 
     async def _stop(self, kind: str) -> None:
         units = [unit for unit in self.units.values() if unit.kind == kind]

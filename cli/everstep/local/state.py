@@ -214,6 +214,12 @@ def save_stack(paths: StatePaths, stack: Stack) -> None:
     """Replace ``stack.json``, readable by its owner only."""
     data = msgspec.json.format(msgspec.json.encode(stack), indent=1)
     handle, name = tempfile.mkstemp(dir=paths.root, prefix="stack-", suffix=".json")
-    with os.fdopen(handle, "wb") as file:  # mkstemp files have mode 0600
-        file.write(data)
-    Path(name).replace(paths.stack_file)
+    try:
+        with os.fdopen(handle, "wb") as file:  # mkstemp files have mode 0600
+            file.write(data)
+            file.flush()
+            os.fsync(handle)  # the databases' passwords are nowhere else
+        Path(name).replace(paths.stack_file)
+    except OSError:
+        Path(name).unlink(missing_ok=True)  # it holds passwords
+        raise

@@ -283,6 +283,7 @@ def test_order_that_makes_no_sense_is_refused_with_what_there_is(paths):
             {"command": "kill", "what": "service", "name": "bank", "down": False},
             "no service bank here; there are: postgres, nats, s3, host-inventory, checkpoint-regi",
         ),
+        ({"command": "start", "what": "host", "name": "monitor"}, "monitor is a part of the stack"),
         ({"command": "dance"}, "does not understand"),
     ):
         with pytest.raises(RefusedError, match=told):

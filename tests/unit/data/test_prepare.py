@@ -59,3 +59,27 @@ def test_preparation_that_was_interrupted_is_begun_again(tmp_path):
     assert len(list(out.iterdir())) == 3
     prepare([tmp_path / "text"], out)
     assert sorted(path.name for path in out.iterdir()) == ["index.json", "shard-00000.bin"]
+
+
+def test_corpus_stays_when_another_cannot_be_made(tmp_path):
+    """A job may be training on it, and begins again from it."""
+    (tmp_path / "text").write_text("some text")
+    (tmp_path / "empty").touch()
+    out = tmp_path / "corpus"
+    prepare([tmp_path / "text"], out)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    with pytest.raises(InvalidInput, match="hold no text"):
+        prepare([tmp_path / "empty"], out)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+@pytest.mark.parametrize("theirs", ['{"version": 2, "shards": []}', "[1]", "no JSON"])
+def test_index_of_something_else_is_not_replaced(tmp_path, theirs):
+    """Others call their index so too."""
+    (tmp_path / "text").write_text("some text")
+    index = tmp_path / "theirs" / "index.json"
+    index.parent.mkdir()
+    index.write_text(theirs)
+    with pytest.raises(InvalidInput, match="is not of a corpus that was made here"):
+        prepare([tmp_path / "text"], index.parent)
+    assert index.read_text() == theirs

@@ -60,7 +60,7 @@ def prepare(
     Raises:
         NotFoundError: a source does not exist.
         InvalidInput: there is no document, every document is empty, or ``out_dir`` has shards that
-            are not ours.
+            or an index that are not ours.
         Unavailable: a shard cannot be written.
     """
     inside = out_dir.resolve()
@@ -81,13 +81,16 @@ def prepare(
             f"{older[0]} is there, without the {INDEX_NAME} of a corpus that was made here: take "
             "another --out, or remove it"
         )
-    for old in (*older, *out_dir.glob(f"shard-*.bin{UNFINISHED}")):
-        old.unlink()
-    (out_dir / INDEX_NAME).unlink(missing_ok=True)
+    _refuse_foreign_index(out_dir / INDEX_NAME)
+    for unfinished in out_dir.glob(f"shard-*.bin{UNFINISHED}"):
+        unfinished.unlink()
     written = _write_shards(documents, out_dir, shard_tokens, progress)
     tokens = sum(count for _, count in written)
     if tokens == 0:
         raise InvalidInput(f"the {len(documents)} documents hold no text: the corpus is empty")
+    (out_dir / INDEX_NAME).unlink(missing_ok=True)
+    for old in older:  # not before: a job may need them if the new ones cannot be made
+        old.unlink()
     for name, _ in written:
         (out_dir / f"{name}{UNFINISHED}").rename(out_dir / name)
     index = {
@@ -101,6 +104,18 @@ def prepare(
     }
     (out_dir / INDEX_NAME).write_text(json.dumps(index, indent=1), encoding="utf-8")
     return Prepared(directory=out_dir, documents=len(documents), tokens=tokens, shards=len(written))
+
+
+def _refuse_foreign_index(path: Path) -> None:
+    """Raise InvalidInput for an index of something else, which would be replaced."""
+    if not path.exists():
+        return
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        index = None
+    if not isinstance(index, dict) or index.get("format") != INDEX_FORMAT:
+        raise InvalidInput(f"{path} is not of a corpus that was made here: take another --out")
 
 
 def tokenize(text: bytes) -> Tokens:
