@@ -165,6 +165,11 @@ class NumericsSpec(_Model):
                 f"window_steps_min: expected at most window_steps {self.window_steps}, got "
                 f"{self.window_steps_min}"
             )
+        if self.non_finite_steps > self.window_steps:
+            raise ValueError(
+                f"non_finite_steps: expected at most window_steps {self.window_steps}, got "
+                f"{self.non_finite_steps}"
+            )
         return self
 
 

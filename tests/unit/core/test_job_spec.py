@@ -104,6 +104,10 @@ def test_good_spec_is_the_same_from_yaml_and_from_json():
             ),
         ),
         (
+            {"numerics": {"window_steps": 8, "window_steps_min": 4, "non_finite_steps": 10}},
+            "numerics: non_finite_steps: expected at most window_steps 8, got 10",
+        ),
+        (
             {"recovery": {"collective_timeout_s": 14}},
             "recovery.collective_timeout_s: expected a whole number from 15 to 604800, got 14",
         ),

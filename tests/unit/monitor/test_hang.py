@@ -42,8 +42,9 @@ def looked_at_after(pace: Pace) -> int:
         (stepping(*[300] * 20, 60_000), 90_000),
         (replace(stepping(200), progressed=False), 30_000),
         (Pace(stepped_ms=1_000_000), 30_000),
+        (Pace(stepped_ms=1_000_000, progressed=True), 30_000),
     ],
-    ids=["fast", "slow", "after_a_long_step", "before_its_first_step", "launched"],
+    ids=["fast", "slow", "after_a_long_step", "before_its_first_step", "launched", "one_step"],
 )
 def test_look_waits_for_what_is_usual_here(pace, look_ms):
     """The floor, eight usual steps, one and a half long ones, or half a minute at the start."""
@@ -73,8 +74,12 @@ def test_overdue_step_says_what_was_compared():
             Pace(stepped_ms=1_000_000),
             Patience(look=30_000, stopped=10_000, sure=600_000, unsure=600_000, hopeless=1_800_000),
         ),
+        (
+            Pace(stepped_ms=0).stepped(45_000),
+            Patience(look=30_000, stopped=10_000, sure=600_000, unsure=600_000, hopeless=1_800_000),
+        ),
     ],
-    ids=["in_its_stride", "after_a_long_step", "before_its_first_step"],
+    ids=["in_its_stride", "after_a_long_step", "before_its_first_step", "after_its_first_step"],
 )
 def test_patience_is_longest_for_what_may_be_in_order(pace, patience):
     """A stopped rank never is; a pause may be, until the others give up waiting."""

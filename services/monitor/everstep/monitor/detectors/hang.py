@@ -143,11 +143,13 @@ def patience_for(pace: Pace, limits: HangLimits, *, collective_timeout_ms: int) 
     usual, longest = pace.usual_ms, pace.longest_ms
     stopped = max(limits.judge_ms, limits.judge_steps * usual)
     long_judge = round(limits.judge_long_steps * longest)
-    sure = max(stopped, long_judge, 0 if pace.progressed else limits.judge_first_ms)
+    # One step alone tells no time: a sound run of long steps would be judged by none.
+    known = pace.progressed and bool(pace.gaps_ms)
+    sure = max(stopped, long_judge, 0 if known else limits.judge_first_ms)
     unsure = max(sure, collective_timeout_ms - limits.timeout_margin_ms)
     look = max(limits.look_ms, limits.look_steps * usual, round(limits.look_long_steps * longest))
     return Patience(
-        look=look if pace.progressed else limits.look_first_ms,
+        look=look if known else limits.look_first_ms,
         stopped=stopped,
         sure=sure,
         unsure=unsure,
