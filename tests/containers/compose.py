@@ -20,6 +20,7 @@ from tests.e2e.lab import wait_for
 
 from everstep.cli.client import SERVICES, Client
 from everstep.cli.demo_state import compare_states, wait_durable
+from everstep.core.errors import NotFoundError
 from everstep.data.prepare import prepare
 from everstep.memory.compare import Comparison
 from everstep.objectstore.s3 import S3Store
@@ -82,7 +83,11 @@ class Stack:
         """Wait until a step was completed."""
 
         def stepped() -> bool:
-            return any(point["step"] >= step for point in self.client.metrics(job_id))
+            try:
+                points = self.client.metrics(job_id)
+            except NotFoundError:  # the monitor has not heard of the job yet
+                return False
+            return any(point["step"] >= step for point in points)
 
         wait_for(f"step {step} of {job_id}", stepped, patience_s=JOB_TIMEOUT_S)
 

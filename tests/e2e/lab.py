@@ -17,6 +17,7 @@ from typing import Any
 from everstep.chaos import fleet
 from everstep.cli.client import Client
 from everstep.cli.demo_state import compare_states, open_store, wait_durable
+from everstep.core.errors import NotFoundError
 from everstep.data.prepare import prepare
 from everstep.local import launch
 from everstep.local.state import SERVICES, Stack, StatePaths
@@ -167,7 +168,10 @@ class Lab:
 
     def step_of(self, job_id: str) -> int:
         """Newest step that the monitor knows of."""
-        points = self.client.metrics(job_id)
+        try:
+            points = self.client.metrics(job_id)
+        except NotFoundError:  # it has not heard of the job yet
+            return 0
         return max((point["step"] for point in points), default=0)
 
     def wait_step(self, job_id: str, step: int) -> None:

@@ -40,9 +40,10 @@ def recovery_of(job: dict[str, Any]) -> dict[str, Any]:
 
 def test_rank_killed_restarts_in_place_and_loses_at_most_one_step(lab: Lab, ends_equal):
     """One process dies by a signal: same hosts, own memory, no host cordoned."""
-    job_id = lab.submit("rank-killed")
+    job_id = lab.submit_unhurried("rank-killed", after=FAULT_STEP - 1)  # copies keep up
     lab.wait_step(job_id, FAULT_STEP)
     lab.kill_rank(5, job_id)
+    lab.let_go("rank-killed")
     job = ends_equal(job_id)
     (incident,) = lab.incidents(job_id)
     assert (incident["kind"], incident["ranks"]) == ("rank_killed", [5])
@@ -53,10 +54,11 @@ def test_rank_killed_restarts_in_place_and_loses_at_most_one_step(lab: Lab, ends
 
 def test_host_killed_is_replaced_by_a_spare_from_memory(lab: Lab, ends_equal):
     """A whole host dies: a spare takes over with the peer's copies, one incident names it."""
-    job_id = lab.submit("host-killed")
+    job_id = lab.submit_unhurried("host-killed", after=FAULT_STEP - 1)  # copies keep up
     lab.wait_step(job_id, FAULT_STEP)
     victim = lab.hosts_of(job_id)[1]["host_id"]
     lab.kill_host(victim)
+    lab.let_go("host-killed")
     job = ends_equal(job_id)
     (incident,) = lab.incidents(job_id)
     assert (incident["kind"], incident["hosts"]) == ("host_lost", [victim])
@@ -68,10 +70,11 @@ def test_host_killed_is_replaced_by_a_spare_from_memory(lab: Lab, ends_equal):
 
 def test_host_of_the_first_rank_killed_is_replaced_too(lab: Lab, ends_equal):
     """The rendezvous host can be lost like any other (PEERS 6.10)."""
-    job_id = lab.submit("first-host-killed")
+    job_id = lab.submit_unhurried("first-host-killed", after=FAULT_STEP - 1)  # copies keep up
     lab.wait_step(job_id, FAULT_STEP)
     victim = lab.hosts_of(job_id)[0]["host_id"]
     lab.kill_host(victim)
+    lab.let_go("first-host-killed")
     ends_equal(job_id)
     (incident,) = lab.incidents(job_id)
     assert incident["hosts"] == [victim]
