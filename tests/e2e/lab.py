@@ -151,13 +151,13 @@ class Lab:
         """Launch a job."""
         return str(self.client.submit(self.spec(name, **changes))["job_id"])
 
-    def submit_unhurried(self, name: str, *, after: int) -> str:
+    def submit_unhurried(self, name: str, *, after: int, **changes: Any) -> str:
         """Launch a job that is not over before ``let_go``: it hardly goes on after that step."""
         (self.corpus.parent / "unhurried.py").write_text(UNHURRIED)
         file = self._go_on(name)
         file.unlink(missing_ok=True)
         env = {"AFTER": str(after), "GO_ON": str(file)}
-        return self.submit(name, entry="unhurried:main", env=env)
+        return self.submit(name, entry="unhurried:main", env=env, **changes)
 
     def let_go(self, name: str) -> None:
         """Let the job of that name train at its own pace."""
