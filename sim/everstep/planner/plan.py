@@ -246,46 +246,53 @@ def _object_store_only(inputs: Inputs, mtbf_s: float, upload_s: float) -> Saving
 
 
 def _two_tiers(inputs: Inputs, mtbf_s: float, upload_s: float) -> Saving:
-    """Return saves to host memory with a rarer one to the object store."""
+    """Return saves to host memory with a rarer one to the object store.
+
+    When no failure restarts from memory there is no memory tier, and nothing stalls for it.
+    """
     lost = inputs.memory_loss
     object_stall_s = inputs.stall if inputs.object_stall is None else inputs.object_stall
+    durable_s = object_stall_s + upload_s
     object_stall_s = waste.effective_stall(object_stall_s, upload_s, inputs.upload_slowdown)
+    # What the upload slows counts as a stall already: only the rest of it is work not durable yet.
+    undurable_s = max(durable_s - object_stall_s, 0.0)
     object_restart_s = _object_restart(inputs, upload_s)
     shortest_s = waste.shortest_interval(upload_s, int(inputs.uploads_at_once))
-    upload_interval_s = max(waste.tier_interval(lost / mtbf_s, object_stall_s), shortest_s)
+    upload_interval_s = waste.tier_interval(lost / mtbf_s, object_stall_s)
     if lost == 1:
-        interval_s = inputs.interval or upload_interval_s
+        interval_s = max(inputs.interval or upload_interval_s, shortest_s)
+        upload_interval_s = interval_s
     else:
         interval_s = inputs.interval or waste.tier_interval((1 - lost) / mtbf_s, inputs.stall)
-    upload_interval_s = max(upload_interval_s, interval_s)
-    tiers = (
-        waste.Tier(
-            failures_per_s=(1 - lost) / mtbf_s,
-            stall_s=inputs.stall,
-            durable_after_s=inputs.stall,
-            restart_s=inputs.restart,
-            interval_s=interval_s,
-        ),
-        waste.Tier(
-            failures_per_s=lost / mtbf_s,
-            stall_s=object_stall_s,
-            durable_after_s=object_stall_s + upload_s,
-            restart_s=object_restart_s,
-            interval_s=upload_interval_s,
-        ),
+        upload_interval_s = max(upload_interval_s, shortest_s, interval_s)
+    memory = waste.Tier(
+        failures_per_s=(1 - lost) / mtbf_s,
+        stall_s=inputs.stall,
+        durable_after_s=inputs.stall,
+        restart_s=inputs.restart,
+        interval_s=interval_s,
+    )
+    store = waste.Tier(
+        failures_per_s=lost / mtbf_s,
+        stall_s=object_stall_s,
+        durable_after_s=durable_s,
+        restart_s=object_restart_s,
+        interval_s=upload_interval_s,
     )
     return Saving(
         name="two levels",
         interval_s=interval_s,
         upload_interval_s=upload_interval_s,
-        first_order=waste.tiered_waste(tiers, inputs.detection),
+        first_order=waste.tiered_waste(
+            (store,) if lost == 1 else (memory, store), inputs.detection
+        ),
         exact=None,
         policy=Policy(
             interval_s=interval_s,
-            stall_s=inputs.stall,
+            stall_s=0.0 if lost == 1 else inputs.stall,
             saves_per_upload=max(1, round(upload_interval_s / interval_s)),
             upload_stall_s=object_stall_s,
-            upload_s=upload_s,
+            upload_s=undurable_s,
             memory_loss=lost,
             restart_s=inputs.restart + inputs.detection,
             object_restart_s=object_restart_s + inputs.detection,

@@ -12,6 +12,13 @@ KEYS = {
     "interval_young_s", "interval_daly_s", "interval_exact_s", "waste_first_order", "waste_exact",
     "spares_p99", "goodput",
 }  # fmt: skip
+MTBF_S = 50_000 * 3_600 / 16_384
+
+
+def _saving(name, given):
+    """Return one way of saving of the mission, changed."""
+    savings = make_plan(changed(MISSION, given)).savings
+    return next(saving for saving in savings if saving.name == name)
 
 
 def test_mission_preset_gives_the_source_document_numbers():
@@ -67,6 +74,54 @@ def test_upload_slower_than_the_interval_holds_the_saves_back():
     assert by_name["asynchronous"].interval_s == 3_200
     assert by_name["two levels"].upload_interval_s >= 3_200
     assert by_name["complete model"].interval_s < 331
+
+
+@pytest.mark.parametrize(
+    ("lost", "stalls", "upload_s", "restarts", "intervals", "first_order"),
+    [
+        (0.02, (1.0, 2.0), 300.0, (60.0, 300.0), (150, 1_482), 0.0225),
+        (0.05, (0.2, 1.0), 600.0, (45.0, 300.0), (68, 663), 0.0169),
+    ],
+)
+def test_two_levels_give_the_values_computed_by_hand(
+    lost, stalls, upload_s, restarts, intervals, first_order
+):
+    """Two examples with a failure every 10,986 s; simulated, they waste 0.0227 and 0.0171."""
+    given = {
+        "memory_loss": lost, "stall": stalls[0], "object_stall": stalls[1],
+        "upload_bandwidth": 6.4e12 / upload_s, "restart": restarts[0],
+        "object_restart": restarts[1],
+    }  # fmt: skip
+    two = _saving("two levels", given)
+    assert (round(two.interval_s), round(two.upload_interval_s)) == intervals
+    assert two.waste == pytest.approx(first_order, abs=1e-4)
+
+
+def test_upload_that_slows_training_is_counted_once():
+    """What it slows is a stall; of 400 s at a quarter less speed, 300 s of work are in danger."""
+    given = {
+        "upload_bandwidth": 6.4e12 / 400, "upload_slowdown": 0.25, "object_restart": 500.0,
+        "interval": 200.0,
+    }  # fmt: skip
+    two = _saving("two levels", given)
+    away_s = two.upload_interval_s / 2 + 300 + 500
+    by_hand = 5 / 200 + 0.98 * (100 + 120) / MTBF_S
+    by_hand += 105 / two.upload_interval_s + 0.02 * away_s / MTBF_S
+    assert two.waste == pytest.approx(by_hand, rel=1e-6)
+    assert two.policy.upload_s == pytest.approx(300)
+
+
+@pytest.mark.parametrize("interval", [None, 100.0, 2_000.0])
+def test_memory_that_no_failure_leaves_costs_nothing(interval):
+    """With --memory-loss 1 both levels are the one in the object store, in formula and policy."""
+    given = {"memory_loss": 1.0, "upload_bandwidth": 1e10, "upload_slowdown": 0.1}
+    two = _saving("two levels", given | {"interval": interval})
+    assert two.upload_interval_s == two.interval_s
+    alone = _saving("asynchronous", given | {"interval": two.interval_s})
+    assert two.interval_s == alone.interval_s
+    assert two.first_order == pytest.approx(alone.first_order)
+    assert two.policy.elapsed_s(0, 7) == pytest.approx(alone.policy.elapsed_s(0, 7))
+    assert two.policy.upload_s == alone.policy.upload_s
 
 
 def test_spares_cost_idle_hosts_and_save_waits():
