@@ -61,7 +61,8 @@ def plan(
     Says what failures will cost it, by cause, and which choices cost least. With --from-history:
     what another policy would have saved of a run that was.
 
-    Quantities take units: 5s, 2m, 3h, 64d; 400e9, 400B, 15T; 500GB/s; 0.4 or 40%.
+    Quantities take units: 5s, 2m, 3h, 64d; 400e9, 400B, 15T; 500GB/s, or 400Gb/s in bits; 0.4 or
+    40%.
 
     Examples:
       everstep plan

@@ -1,8 +1,9 @@
-"""Quantities as people write them: ``120s``, ``50000h``, ``400e9``, ``6.4TB``, ``500GB/s``.
+"""Quantities as people write them: ``120s``, ``50000h``, ``400e9``, ``6.4TB``, ``400Gb/s``.
 
 A table of a few units and not a units library: in those ``m`` is a metre and ``5 s x 2 h`` is a
 sensible value, while here a minute is meant and each option takes one dimension. A time without a
-unit is refused, because 120 seconds and 120 hours are both common.
+unit is refused, because 120 seconds and 120 hours are both common. Links are sold in
+bits and storage in bytes: ``Gb/s`` is an eighth of ``GB/s``, and what could be either is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Dimension:
         written: the units that ``text`` chooses from, smallest first.
         unitless: whether a bare number is taken, in the base unit.
         examples: for messages.
-        fold_case: whether ``gb`` is ``GB``; not where ``m`` and ``M`` differ.
+        fold_case: whether ``gb`` is ``GB``; not where ``m`` and ``M`` differ. Of two units that
+            differ in case alone the first is meant by any other spelling.
+        bits: what may mean bits and is refused, unless it is one of the units as it is written.
         maximum: the largest that makes sense.
     """
 
@@ -46,12 +49,15 @@ class Dimension:
     unitless: bool
     examples: str
     fold_case: bool = False
+    bits: str = ""
     maximum: float = VALUE_MAX
     _folded: dict[str, float] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Prepare the look-up."""
-        folded = {unit.casefold() if self.fold_case else unit: f for unit, f in self.units.items()}
+        folded: dict[str, float] = {}
+        for unit, factor in self.units.items():
+            folded.setdefault(unit.casefold() if self.fold_case else unit, factor)
         object.__setattr__(self, "_folded", folded)
 
     def parse(self, text: str) -> float:
@@ -64,7 +70,9 @@ class Dimension:
         if found is None:
             raise InvalidInput(f"{text!r} is not {self.name}: write for example {self.examples}")
         unit = found["unit"]
-        factor = self._folded.get(unit.casefold() if self.fold_case else unit)
+        factor = self._factor(unit)
+        if unit and factor is not None and self._may_be_bits(unit):
+            raise InvalidInput(f"{unit!r} in {text!r} may mean bits: write {self._clearer(unit)}")
         if not unit and not self.unitless:
             raise InvalidInput(f"{text!r} has no unit: write for example {self.examples}")
         if unit and factor is None:
@@ -80,6 +88,20 @@ class Dimension:
         if 0 < value < least:
             raise InvalidInput(f"{text!r} is out of range: {self.name} is 0 or above {least:g}")
         return value
+
+    def _factor(self, unit: str) -> float | None:
+        folded = unit.casefold() if self.fold_case else unit
+        return self.units.get(unit, self._folded.get(folded))
+
+    def _may_be_bits(self, unit: str) -> bool:
+        return unit not in self.units and re.fullmatch(self.bits, unit) is not None
+
+    def _clearer(self, unit: str) -> str:
+        """Return which units could be meant by one that may be bits or bytes."""
+        both = [one for one in self.units if one.casefold() == unit.casefold()]
+        return " or ".join(
+            f"{one} for {meant}" for one, meant in zip(both, ("bytes", "bits"), strict=False)
+        )
 
     def text(self, value: float) -> str:
         """Return the value in the unit that a person would choose, to four digits or whole."""
@@ -112,6 +134,15 @@ def _with_prefixes(unit: str) -> dict[str, float]:
     return {unit: 1.0} | decimal | binary
 
 
+def _of_bits() -> dict[str, float]:
+    """Return the units that links are sold in; smaller ones carry no checkpoint."""
+    return {
+        f"{letter}{bits}/s": 1000.0**power / 8
+        for bits in ("b", "bit")
+        for letter, power in (("M", 2), ("G", 3), ("T", 4))
+    }
+
+
 TIME: Final = Dimension(
     name="a time",
     units={
@@ -137,14 +168,16 @@ BYTES: Final = Dimension(
     unitless=True,
     examples="390MB, 6.4TB or 1GiB",
     fold_case=True,
+    bits="[A-Z]i?b",  # nobody measures a file in bits: small letters throughout are haste
 )
 RATE: Final = Dimension(
     name="a bandwidth",
-    units=_with_prefixes("B/s"),
+    units=_with_prefixes("B/s") | _of_bits(),
     written=("B/s", "kB/s", "MB/s", "GB/s", "TB/s"),
     unitless=False,
-    examples="500GB/s or 25GiB/s",
+    examples="500GB/s, 25GiB/s or 400Gb/s",
     fold_case=True,
+    bits="[A-Za-z]*b/[Ss]",
 )
 SHARE: Final = Dimension(
     name="a share",
