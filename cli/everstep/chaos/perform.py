@@ -38,6 +38,8 @@ from everstep.core.system import Clock
 from everstep.local.state import StatePaths
 
 POLL_S: Final = 0.3
+NAME_MAX: Final = 100  # as core.spec.JobSpec
+UNDISTURBED: Final = "-reference"  # at the end of its job's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,8 @@ def on_new_job(
     Raises:
         RefusedError: the stack is not for chaos.
         TimedOut: a run does not end in time; it is stopped.
-        Unavailable: the undisturbed run does not succeed.
+        Unavailable: the undisturbed run that comes first does not succeed. What fails once the job
+            has ended is told in the report instead.
     """
     require_chaos(stage.paths)
     deadline = Deadline.after(stage.clock, stage.timeout_s)
@@ -97,12 +100,13 @@ def on_new_job(
     with _stopped_at_timeout(stage, job_id):
         performed = _perform(stage, campaign, job_id, marks, deadline)
     if make_reference and wanted is Equal.SKIPPED and performed.job["phase"] == "succeeded":
-        skipped = skipped_of(stage.client.incidents(job_id))
-        stage.say(f"then the run that never saw the batches {skipped}")
         try:
+            skipped = skipped_of(stage.client.incidents(job_id))
+            stage.say(f"then the run that never saw the batches {skipped}")
             reference = run_reference(stage, without(spec, skipped), deadline)
-        except TimedOut as error:
-            performed.problems.append(str(error))
+        except EverstepError as error:
+            why = str(error)
+            performed.problems.append(why)
     return _report(stage, campaign, job_id, performed, reference, deadline, why)
 
 
@@ -128,7 +132,8 @@ def run_reference(stage: Stage, spec: dict[str, Any], deadline: Deadline | None 
         Unavailable: it does not succeed.
     """
     deadline = deadline or Deadline.after(stage.clock, stage.timeout_s)
-    spec = {**spec, "name": f"{spec['name']}-reference"}
+    name = str(spec["name"])[: NAME_MAX - len(UNDISTURBED)]
+    spec = {**spec, "name": f"{name}{UNDISTURBED}"}
     job_id = str(stage.client.submit(spec)["job_id"])
     with _stopped_at_timeout(stage, job_id):
         while (job := stage.client.job(job_id))["phase"] not in ENDED:
@@ -184,9 +189,9 @@ def _report(
     elif reference:
         try:
             states = compare(stage, job_id, reference, deadline)
-        except TimedOut as error:
-            states = States(why=str(error))
-            performed.problems.append(str(error))
+        except (EverstepError, OSError) as error:  # the store is away, or the disk is full
+            states = States(why=str(error) or type(error).__name__)
+            performed.problems.append(states.why)
     report = make_report(
         campaign=campaign,
         job=job,
@@ -200,7 +205,13 @@ def _report(
 
 
 def compare(stage: Stage, job_id: str, reference: str, deadline: Deadline) -> States:
-    """Compare the end states of two jobs, bit for bit. Raises TimedOut."""
+    """Compare the end states of two jobs, bit for bit.
+
+    Raises:
+        TimedOut: there is no time left.
+        EverstepError: a state is not there, or cannot be had or read.
+        OSError: there is no room for what is compared.
+    """
     from everstep.cli.demo_state import (
         DURABLE_TIMEOUT_S,
         compare_states,

@@ -196,3 +196,64 @@ def test_time_that_is_up_in_the_comparison_still_gives_the_verdict(paths, local,
     assert done.returncode == 124
     assert "end state: compared with nothing: given up after 2 s (--timeout)" in done.stdout
     assert "0 of 1 faults answered rightly: not all is right" in done.stdout
+
+
+def test_store_that_is_away_in_the_comparison_leaves_the_verdict(paths, local, tmp_path):
+    """What was found out of the faults is not lost with it, in the file neither."""
+    against(local, kept=[{"job_id": "r-1", "step": 20, "complete": True, "manifest_uri": "a/b/m"}])
+    out = tmp_path / "report.json"
+    done = run(tmp_path, "--against", "r-1", "--out", str(out))
+    assert done.returncode == 1
+    assert "0 of 1 faults answered rightly: not all is right" in done.stdout
+    state = json.loads(out.read_text())["state"]
+    assert state["equal"] is None
+    assert "'a/b/' in bucket 'everstep'" in state["why_not_compared"]
+    assert f"end state: compared with nothing: {state['why_not_compared']}" in done.stdout
+
+
+def test_registry_that_refuses_the_comparison_leaves_the_verdict(paths, local, tmp_path):
+    """It answered before the launch, and does not any more."""
+    against(local)
+
+    def kept(_):
+        local.refuse("GET", "/v1/checkpoints", 409, "not now")
+        return {"checkpoints": [{"step": 20, "complete": True}]}
+
+    local.on("GET", "/v1/checkpoints", kept)
+    done = run(tmp_path, "--against", "r-1")
+    assert done.returncode == 1
+    assert "end state: compared with nothing: not now" in done.stdout
+    assert "0 of 1 faults answered rightly: not all is right" in done.stdout
+
+
+def test_undisturbed_run_that_fails_behind_the_disturbed_one_leaves_the_verdict(
+    paths, local, tmp_path
+):
+    """The run without the batches that were left out; it is the second one."""
+    data = {"path": str(tmp_path), "sequence_tokens": 8, "global_batch": 8, "micro_batch": 2}
+    told = {**SPEC, "cwd": str(tmp_path), "data": data}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(told))
+
+    def launched(_):
+        local.on("POST", "/v1/jobs", {"job_id": "r-1"}, 201)
+        return {"job_id": "x-1"}
+
+    local.on("POST", "/v1/jobs", launched, 201)
+    local.on("GET", "/v1/jobs/r-1", {**JOB, "phase": "failed", "detail": "no room"})
+    done = run(tmp_path, "--reference", faults=({"kind": "loss_spike", "at_step": 9},))
+    assert done.returncode == 1
+    why = "the undisturbed job r-1 failed: no room"
+    assert f"end state: compared with nothing: {why}\n" in done.stdout
+    assert "0 of 1 faults answered rightly: not all is right" in done.stdout
+
+
+def test_undisturbed_run_of_a_long_name_has_one_that_a_job_may_have(paths, local, tmp_path):
+    """Its end is what tells them apart."""
+    (tmp_path / "job.yaml").write_text(
+        yaml.safe_dump({**SPEC, "name": "n" * 100, "cwd": str(tmp_path)})
+    )
+    run(tmp_path, "--timeout", "1", "--reference")
+    launched = [one[2]["spec"]["name"] for one in local.asked if one[:2] == ("POST", "/v1/jobs")]
+    first, second = launched
+    assert (first, second) == (f"{'n' * 90}-reference", "n" * 100)
+    assert parse_spec({**SPEC, "name": first}).name == first
