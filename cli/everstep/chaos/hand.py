@@ -161,13 +161,13 @@ class Hand:
         return self._struck(planned, done["at_ms"], later=(back,))
 
     def _s3_errors(self, planned: Planned) -> Struck:
-        return self._on_lines(planned, {Line.S3: {"error_share": planned.options["share"]}})
+        return self._on_lines(planned, {Line.S3: self._share(planned, "error_share")})
 
     def _drop_messages(self, planned: Planned) -> Struck:
-        return self._on_lines(planned, {Line.NATS: {"drop_share": planned.options["share"]}})
+        return self._on_lines(planned, {Line.NATS: self._share(planned, "drop_share")})
 
     def _duplicate_messages(self, planned: Planned) -> Struck:
-        return self._on_lines(planned, {Line.NATS: {"duplicate_share": planned.options["share"]}})
+        return self._on_lines(planned, {Line.NATS: self._share(planned, "duplicate_share")})
 
     def _delay_messages(self, planned: Planned) -> Struck:
         return self._on_lines(planned, {Line.NATS: {"delay_ms": planned.options["delay_ms"]}})
@@ -202,6 +202,10 @@ class Hand:
         return self._struck(planned, at_ms, hosts=hosts, details=details)
 
     # ---- how
+
+    def _share(self, planned: Planned, of: str) -> Mapping[str, Any]:
+        """Return the rule of a share; the campaign's seed says which messages it meets."""
+        return {of: planned.options["share"], "seed": f"{planned.number} {planned.seat}"}
 
     def _struck(
         self,

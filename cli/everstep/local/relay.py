@@ -55,6 +55,7 @@ class Rule:
         drop_share: of published messages that never arrive (NATS).
         duplicate_share: of published messages that arrive twice (NATS).
         error_share: of requests that are answered with an error (S3).
+        seed: of which ones those are: the same again whenever the rule is set.
     """
 
     held: bool = False
@@ -63,6 +64,7 @@ class Rule:
     drop_share: float = 0.0
     duplicate_share: float = 0.0
     error_share: float = 0.0
+    seed: str = ""
 
 
 SOUND: Final = Rule()
@@ -88,13 +90,12 @@ class Relay:
 
     Args:
         clock: for delays.
-        seed: of what is dropped, doubled and refused.
         owner: finds whose connection one between hosts is.
     """
 
-    def __init__(self, *, clock: Clock, seed: str, owner: Owner) -> None:
+    def __init__(self, *, clock: Clock, owner: Owner) -> None:
         self._clock = clock
-        self._chance: random.Random = seeded(seed)
+        self._chances: dict[tuple[str, Line], random.Random] = {}  # of each line with a rule
         self._owner = owner
         self._rules: dict[tuple[str, Line], Rule] = {}
         self._changed = asyncio.Event()
@@ -138,6 +139,7 @@ class Relay:
         if rule.error_share and line is not Line.S3:
             raise InvalidInput(f"only the object store can be made to refuse, not {line}")
         self._rules[host_id, line] = rule
+        self._chances[host_id, line] = seeded(rule.seed)
         for passage in list(self._passages):
             concerned = passage.line is line and host_id in passage.hosts
             if concerned and (rule.cut or rule.error_share):
@@ -253,7 +255,7 @@ class Relay:
         for frame in cutter.feed(piece):
             copies = 1
             if frame.is_published and (rule.drop_share or rule.duplicate_share):
-                drawn = self._chance.random()
+                drawn = self._chances[passage.hosts[0], passage.line].random()
                 if drawn < rule.drop_share:
                     copies = 0
                     self.counts["dropped"] += 1
@@ -271,7 +273,7 @@ class Relay:
         if any(rule.cut for rule in rules):
             return True
         share = max(rule.error_share for rule in rules)
-        if not share or self._chance.random() >= share:
+        if not share or self._chances[passage.hosts[0], passage.line].random() >= share:
             return False
         self.counts["refused"] += 1
         with contextlib.suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError):

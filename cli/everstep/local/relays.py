@@ -21,7 +21,7 @@ class Relays:
         self._paths = paths
         self._stack = stack
         self._ports: dict[str, RelayPorts] = {}
-        self.relay = Relay(clock=clock, seed=stack.stack_id, owner=self.owner)
+        self.relay = Relay(clock=clock, owner=self.owner)
 
     async def open_for(self, host_id: str) -> RelayPorts:
         """Return a host's ports; they stay the same while the supervisor lives."""

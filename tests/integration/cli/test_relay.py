@@ -43,7 +43,7 @@ async def lines(line: Line = Line.NATS, owner=lambda _: ""):
     """A relay of host h1 with one line to a far server; yields (relay, far, connect)."""
     far = Far()
     server = await asyncio.start_server(far.serve, HOST, 0)
-    relay = Relay(clock=SystemClock(), seed="x", owner=owner)
+    relay = Relay(clock=SystemClock(), owner=owner)
     port = await relay.open("h1", line, server.sockets[0].getsockname()[1])
     opened = []
 
@@ -174,6 +174,30 @@ def test_share_of_messages_is_drawn_and_counted():
     run(work())
 
 
+def test_same_seed_leaves_out_the_same_messages_again():
+    """On a stack of any name, and whatever the relay has done before."""
+    messages = [f"PUB a 2\r\n{n:02}\r\n".encode() for n in range(MESSAGES)]
+
+    async def arrived(seed: str, times: int) -> list[list[bytes]]:
+        found = []
+        async with lines() as (relay, far, connect):
+            _, writer = await connect()
+            for _ in range(times):
+                far.got = b""
+                relay.set_rule("h1", Line.NATS, Rule(drop_share=0.5, seed=seed))
+                writer.write(b"".join(messages) + b"PING\r\n")
+                await far.until(lambda: far.got.endswith(b"PING\r\n"))
+                found.append([one for one in messages if one in far.got])
+        return found
+
+    async def work():
+        first, again = await arrived("7", 2)
+        assert first == again == (await arrived("7", 1))[0]
+        assert first != (await arrived("8", 1))[0]
+
+    run(work())
+
+
 def test_delayed_line_takes_at_least_its_time_and_keeps_the_order():
     """Each way once."""
 
@@ -218,6 +242,6 @@ def test_object_store_answers_with_an_error_that_clients_know():
 )
 def test_rule_that_cannot_be_is_refused(line, rule):
     """Rather than doing nothing."""
-    relay = Relay(clock=SystemClock(), seed="x", owner=lambda _: "")
+    relay = Relay(clock=SystemClock(), owner=lambda _: "")
     with pytest.raises(InvalidInput):
         relay.set_rule("h1", line, rule)
