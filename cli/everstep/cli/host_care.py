@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -191,7 +191,11 @@ def until_ms(text: str, *, now_ms: int) -> int:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidInput(f"--until {text!r} is no time: write it as 2030-01-31T08:00") from None
-    at_ms = int(at.timestamp() * 1000)
+    try:
+        seconds = at.timestamp()
+    except (ValueError, OverflowError):  # on the calendar's first or last day: hours do not matter
+        seconds = at.replace(tzinfo=UTC).timestamp()
+    at_ms = int(seconds * 1000)
     if at_ms <= now_ms:
         raise InvalidInput(
             f"--until {text!r} is {clock_time(at_ms)}, which is over: it is {clock_time(now_ms)}"

@@ -70,7 +70,9 @@ def clock_time(at_ms: int | None) -> str:
     if not at_ms:
         return ""
     moment = _moment(at_ms)
-    return "after 9999" if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S")
+    if moment is None:
+        return "after 9999" if at_ms > 0 else "before the year 1"
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def short_time(at_ms: int | None, *, now_ms: int) -> str:

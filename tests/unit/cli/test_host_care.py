@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -96,3 +97,18 @@ def test_time_that_is_over_is_refused_with_dates():
     over = r"'2020-01-01' is 2020-01-01 00:00:00, which is over: it is 2027-01-1\d \d\d:\d\d:\d\d"
     with pytest.raises(InvalidInput, match=over):
         until_ms("2020-01-01", now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_times_at_the_ends_of_the_calendar_are_read_wherever_it_is(zone, monkeypatch):
+    """The zone's own clock shows another year there, which no calendar has."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert until_ms("9999-12-31T23:59", now_ms=NOW_MS) > until_ms("9990-01-01", now_ms=NOW_MS)
+        for first in ("0001-01-01", "0001-01-01T00:00+14:00"):
+            with pytest.raises(InvalidInput, match="which is over"):
+                until_ms(first, now_ms=NOW_MS)
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -116,6 +116,7 @@ def test_moment_beyond_the_calendar_is_told_as_such():
     assert [clock_time(10**17), short_time(10**17, now_ms=0), short_time(2**62, now_ms=0)] == [
         "after 9999"
     ] * 3
+    assert clock_time(-(10**17)) == "before the year 1"
 
 
 def test_one_thing_is_no_plural():
