@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 from tests.unit.monitor.test_watcher import HOSTS, Stage
 
+from everstep.bus.memory import MemoryBus
 from everstep.core.placement import Layout
+from everstep.core.ports import Message
 from everstep.monitor.commands import MarkJob
+from everstep.monitor.curves import Curves
 from everstep.monitor.events import Action, Mark
+from everstep.monitor.inputs import on_metrics
+from everstep.monitor.measurements import Rollup
+from everstep.monitor.repair import Repairer
+from everstep.wire.v1.agents_pb2 import RankStep, StepMetrics
 
 SUBMITTED = MarkJob(
     job_id="j",
@@ -61,6 +68,18 @@ async def test_run_that_a_blind_monitor_cannot_see_is_not_judged(planned: Stage)
     await planned.tick(30_000)
     planned.connected = True
     await planned.tick(6_000)
+    assert await planned.incidents() == []
+
+
+async def test_steps_that_are_told_in_one_go_do_not_make_the_next_one_late(planned: Stage):
+    """What agents kept while the bus was away comes at once: all wait, in a sound long step."""
+    repairer = Repairer(MemoryBus(), Rollup(), Curves(), planned)
+    receive = on_metrics(planned.watcher, repairer)
+    for step in range(11, 51):
+        told = [RankStep(rank=0, step=step, step_time_ms=20_000), RankStep(rank=1, step=step)]
+        metrics = StepMetrics(host_id="h0", job_id="j", generation=1, ranks=told)
+        await receive(Message(subject="x", data=metrics.SerializeToString(), headers={}))
+    await planned.tick(30_000)
     assert await planned.incidents() == []
 
 

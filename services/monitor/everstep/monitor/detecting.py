@@ -76,9 +76,9 @@ class Detecting:
             for kind in sorted(noted - LASTING)
         ]
 
-    def stepped(self, job_id: str, step: int, now_ms: int) -> None:
-        """Note a step that somebody has completed."""
-        self.hanging.stepped(step, now_ms)
+    def stepped(self, job_id: str, step: int, now_ms: int, took_ms: int) -> None:
+        """Note a step that somebody has completed, and how long it took by their word."""
+        self.hanging.stepped(step, now_ms, took_ms)
         settled = self.linking.stepped(job_id, now_ms)
         if settled is not None:
             self.unsaid.append(settled)

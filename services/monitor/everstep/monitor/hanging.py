@@ -65,12 +65,12 @@ class Hanging:
             self._planned, self._step = True, max(watch.restore_step or 0, 0)
             self._pace = self._pace.begun(now_ms)
 
-    def stepped(self, step: int, now_ms: int) -> None:
-        """Note a step that somebody has completed."""
+    def stepped(self, step: int, now_ms: int, took_ms: int = 0) -> None:
+        """Note a step that somebody has completed, and how long it took by their word."""
         if step > self._step:
             self._step = step
             self._looks.clear()
-            self._pace = self._pace.stepped(now_ms)
+            self._pace = self._pace.stepped(now_ms, took_ms)
 
     def excused(self, now_ms: int) -> None:
         """The monitor could not see until now."""
@@ -88,7 +88,8 @@ class Hanging:
             return False
         if self._looking or now_ms - self._looked_ms < LIMITS.look_again_ms:
             return False
-        if is_stuck(now_ms, self._pace, LIMITS) is None:
+        timeout_ms = watch.collective_timeout_ms
+        if is_stuck(now_ms, self._pace, LIMITS, collective_timeout_ms=timeout_ms) is None:
             return False
         self._looking, self._looked_ms = True, now_ms
         return True

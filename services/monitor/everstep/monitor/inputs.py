@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -191,6 +192,9 @@ def on_heartbeat(watcher: Watcher, uncopied: UncopiedRanks) -> Receive:
         for job in heartbeat.jobs:
             if job.ranks:
                 await watcher.saw_running(job.job_id, job.generation, heartbeat.host_id)
+        for kept in heartbeat.kept:
+            if watcher.watched(kept.job_id) is None:  # a live job's may be all that is left of it
+                await watcher.saw_running(kept.job_id, kept.generation, heartbeat.host_id)
         for job_id in watcher.jobs_on(heartbeat.host_id):
             run = running.get(job_id)
             # What has ended is not missing while the word of it is on its way.
@@ -214,9 +218,13 @@ def on_metrics(watcher: Watcher, repairer: Repairer) -> Receive:
         watcher.heard(metrics.host_id)
         if metrics.ranks:
             # The first step of a message is what "first step of a generation" needs.
-            steps = [rank.step for rank in metrics.ranks]
-            for step in sorted({min(steps), max(steps)}):
-                await watcher.stepped(metrics.job_id, metrics.generation, metrics.host_id, step)
+            took_ms: dict[int, int] = {}
+            for rank in metrics.ranks:
+                told_ms = round(rank.step_time_ms) if math.isfinite(rank.step_time_ms) else 0
+                took_ms[rank.step] = max(took_ms.get(rank.step, 0), told_ms)
+            run = (metrics.job_id, metrics.generation, metrics.host_id)
+            for step in sorted({min(took_ms), max(took_ms)}):
+                await watcher.stepped(*run, step, took_ms[step])
             await watcher.told(metrics)
 
     return receive

@@ -177,7 +177,7 @@ class Watcher:
             await self._progressed(job_id, generation, 0, now_ms)
 
     async def saw_running(self, job_id: str, generation: int, host_id: str) -> None:
-        """Note a run that a host names in its heartbeat: it may be one that is over.
+        """Note a run, or snapshots, that a host names in its heartbeat: they may be of one over.
 
         Its agent was away when it was fenced, with all the job's other hosts perhaps, so that
         nothing broke it. Nobody else would ever end it.
@@ -189,15 +189,17 @@ class Watcher:
             return
         handled = await self._record(command)
         for _ in handled.events:
-            log.warning("job %s: %s still runs generation %d", job_id, host_id, generation)
+            log.warning("job %s: %s still has generation %d", job_id, host_id, generation)
 
-    async def stepped(self, job_id: str, generation: int, host_id: str, step: int) -> None:
-        """Note that a host's ranks have completed a step."""
+    async def stepped(
+        self, job_id: str, generation: int, host_id: str, step: int, took_ms: int = 0
+    ) -> None:
+        """Note that a host's ranks have completed a step, and how long it took by their word."""
         gathered = self._jobs.get(job_id)
         if gathered is None or gathered.generation != generation:
             return
         now_ms = self._clock.now_ms()
-        self._detecting[job_id].stepped(job_id, step, now_ms)
+        self._detecting[job_id].stepped(job_id, step, now_ms, took_ms)
         first = gathered.stepped(host_id, step, now_ms)
         watch = self._watches[job_id]
         if first is None or (watch.progressed and watch.stepped):

@@ -7,6 +7,10 @@ others have long finished. What a rank does before its first step or between two
 evaluate, save) may take long, and from outside nothing tells it from a loop that never ends: it is
 given nearly as long as the other ranks will wait for it.
 
+Whoever is to be named has to be named before the others give up: their collectives' ends say of
+nobody that it was the one. So of long steps fewer are waited for. Where all wait alike nobody is to
+be named, and there is no hurry.
+
 Rejected: one limit for all (15 s shoots evaluations, 10 minutes is no detection), and a limit that
 the user sets for each kind of pause (nobody does, until the first false alarm).
 """
@@ -20,6 +24,7 @@ from typing import Final
 GAPS_MAX: Final = (
     32  # steps that "usual" and "long" look back on: a median that two pauses leave alone
 )
+NEVER_MS: Final = 2**62  # later than any patience
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +47,10 @@ class HangLimits:
     look_first_ms: int = 30_000
     judge_first_ms: int = 600_000
     # The others give up when their collective's timeout is over, and then nobody is named: what may
-    # be in order is judged this much before.
+    # be in order is judged this much before, and so is what ``judge_steps`` would be too late for.
     timeout_margin_ms: int = 15_000
+    # The eight looks that must agree on who may be at work, two seconds apart, come before that.
+    looks_ms: int = 16_000
     # Everybody stands still and nobody is to blame, not even a collective: a person's pause, or a
     # deadlock that no timeout ends.
     hopeless_ms: int = 1_800_000
@@ -55,7 +62,7 @@ class Pace:
 
     Args:
         stepped_ms: when a step was last seen to complete, or since when ranks could be at work.
-        gaps_ms: the newest times between two steps, oldest first.
+        gaps_ms: the newest times of a step, oldest first.
         progressed: whether this generation has completed a step.
     """
 
@@ -77,11 +84,15 @@ class Pace:
         """Return the pace of a new generation: it steps as the last one did, once it steps."""
         return replace(self, stepped_ms=now_ms, progressed=False)
 
-    def stepped(self, now_ms: int) -> Pace:
-        """Return the pace after one more step, which nobody had completed before."""
+    def stepped(self, now_ms: int, took_ms: int = 0) -> Pace:
+        """Return the pace after one more step, which nobody had completed before.
+
+        It has taken ``took_ms`` by its ranks' word at least: steps that are told in one go, after
+        the bus was away, come without a gap.
+        """
         gaps_ms = self.gaps_ms
         if self.progressed:
-            gaps_ms = (*gaps_ms, max(0, now_ms - self.stepped_ms))[-GAPS_MAX:]
+            gaps_ms = (*gaps_ms, max(0, now_ms - self.stepped_ms, took_ms))[-GAPS_MAX:]
         return Pace(stepped_ms=max(self.stepped_ms, now_ms), gaps_ms=gaps_ms, progressed=True)
 
     def excused(self, now_ms: int) -> Pace:
@@ -97,6 +108,7 @@ class Patience:
         look: before anybody is asked.
         stopped: a rank that is stopped.
         sure: a rank that stands still, or spins, in the middle of a step.
+        together: all ranks, which wait in the middle of a step.
         unsure: a rank that may be at work.
         hopeless: everybody, whatever they do.
     """
@@ -104,6 +116,7 @@ class Patience:
     look: int
     stopped: int
     sure: int
+    together: int
     unsure: int
     hopeless: int
 
@@ -117,16 +130,19 @@ class Stuck:
     usual_ms: int
 
 
-def is_stuck(now_ms: int, pace: Pace, limits: HangLimits) -> Stuck | None:
+def is_stuck(
+    now_ms: int, pace: Pace, limits: HangLimits, *, collective_timeout_ms: int
+) -> Stuck | None:
     """Say whether to look at the ranks; None while the next step is not overdue.
 
     Args:
         now_ms: on the clock of ``pace``. Do not ask while the monitor is blind.
         pace: of a run that tells of its steps; a script without the SDK has none.
         limits: thresholds.
+        collective_timeout_ms: of the job's recovery; 0 where it is not known.
     """
     silent_ms = now_ms - pace.stepped_ms
-    patience_ms = patience_for(pace, limits, collective_timeout_ms=0).look
+    patience_ms = patience_for(pace, limits, collective_timeout_ms=collective_timeout_ms).look
     if silent_ms < patience_ms:
         return None
     return Stuck(silent_ms=silent_ms, patience_ms=patience_ms, usual_ms=pace.usual_ms)
@@ -138,20 +154,30 @@ def patience_for(pace: Pace, limits: HangLimits, *, collective_timeout_ms: int) 
     Args:
         pace: of the run.
         limits: thresholds.
-        collective_timeout_ms: after which the ranks' collectives fail by themselves.
+        collective_timeout_ms: after which the ranks' collectives fail by themselves; 0 where it is
+            not known.
     """
     usual, longest = pace.usual_ms, pace.longest_ms
-    stopped = max(limits.judge_ms, limits.judge_steps * usual)
-    long_judge = round(limits.judge_long_steps * longest)
+    last_ms = collective_timeout_ms - limits.timeout_margin_ms
+    in_time_ms = last_ms if collective_timeout_ms else NEVER_MS
+    many_steps = limits.judge_steps * usual
     # One step alone tells no time: a sound run of long steps would be judged by none.
     known = pace.progressed and bool(pace.gaps_ms)
-    sure = max(stopped, long_judge, 0 if known else limits.judge_first_ms)
-    unsure = max(sure, collective_timeout_ms - limits.timeout_margin_ms)
-    look = max(limits.look_ms, limits.look_steps * usual, round(limits.look_long_steps * longest))
+    long_judge = max(
+        round(limits.judge_long_steps * longest), 0 if known else limits.judge_first_ms
+    )
+    stopped = max(limits.judge_ms, min(many_steps, in_time_ms))
+    # After a pause that the others wait for there is still a whole step to be made.
+    sure = max(stopped, min(many_steps, in_time_ms + usual), long_judge)
+    together = max(sure, many_steps)
+    unsure = max(sure, last_ms)
+    overdue = limits.look_steps * usual if known else limits.look_first_ms
+    long_look = round(limits.look_long_steps * longest) if known else 0
     return Patience(
-        look=look if known else limits.look_first_ms,
+        look=max(limits.look_ms, min(overdue, in_time_ms - limits.looks_ms), long_look),
         stopped=stopped,
         sure=sure,
+        together=together,
         unsure=unsure,
-        hopeless=max(limits.hopeless_ms, 2 * unsure),
+        hopeless=max(limits.hopeless_ms, 2 * unsure, 2 * together),
     )

@@ -228,7 +228,8 @@ class _Case:
         """
         in_a_step = all(one.phase in _IN_A_STEP for one in self._looks[-1].values())
         in_collectives = all(group.place.role is Role.WAITS for group in self.now.groups)
-        limits = [patience.sure, patience.unsure, patience.hopeless]
+        together = patience.together
+        limits = [together, max(together, patience.unsure), patience.hopeless]
         limit_ms = limits[(not in_a_step) + (not in_collectives)]
         if self._silent_ms >= limit_ms and self.all_stand():
             return self.nobody(limit_ms)

@@ -1,0 +1,67 @@
+"""When a run is looked at, and how long after its last step a rank that is stopped is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.monitor.hang_looks import LAYOUT, TIMEOUT_MS, all_but, loading, stopped
+
+from everstep.core.placement import Layout
+from everstep.monitor.detectors.hang_stacks import RankLook
+from everstep.monitor.detectors.hang_verdict import HangKind, Look
+from everstep.monitor.detectors.verdict import Verdict
+from everstep.monitor.hanging import Hanging
+from everstep.monitor.state import Watch
+
+WATCH = Watch(
+    job_id="j",
+    generation=1,
+    placed=True,
+    restore_step=0,
+    steps=1_000,
+    layout=Layout(dp_shard=8),
+    collective_timeout_ms=TIMEOUT_MS,
+)
+
+
+def named_after(hanging: Hanging, watch: Watch, guilty: RankLook) -> tuple[int, Verdict]:
+    """Look whenever that is due; returns how long after the last step there was a verdict."""
+    for now_ms in range(hanging.since_ms, hanging.since_ms + 3_600_000, 500):
+        if hanging.is_due(watch, now_ms):
+            look = Look.of(now_ms, all_but(guilty), LAYOUT)
+            verdict = hanging.looked(look, watch, now_ms)
+            if verdict is not None:
+                return now_ms - hanging.since_ms, verdict
+    raise AssertionError("nobody was named within an hour")
+
+
+def stepping(step_ms: int) -> Hanging:
+    """A run that has made five steps of this length."""
+    hanging = Hanging()
+    hanging.begin(WATCH, 0)
+    for step in range(1, 6):
+        hanging.stepped(step, step * step_ms)
+    return hanging
+
+
+@pytest.mark.parametrize("step_ms", [200, 5_000, 12_000, 20_000, 60_000])
+def test_stopped_rank_is_named_before_the_others_give_up(step_ms: int):
+    """Their collectives fail two minutes after the last step at the earliest."""
+    silent_ms, verdict = named_after(stepping(step_ms), WATCH, stopped(5))
+    assert silent_ms <= min(TIMEOUT_MS - 14_000, max(11_000, 10 * step_ms))
+    assert (verdict.kind, verdict.ranks) == (HangKind.RANK_STOPPED, (5,))
+
+
+def test_stopped_rank_is_named_in_the_first_step_of_a_later_generation():
+    """It is known from the generation before that steps are long."""
+    hanging, again = stepping(20_000), replace(WATCH, generation=2)
+    hanging.begin(again, 200_000)
+    silent_ms, verdict = named_after(hanging, again, stopped(5))
+    assert (silent_ms, verdict.kind) == (106_000, HangKind.RANK_STOPPED)
+
+
+def test_rank_that_stands_still_in_a_long_step_is_given_a_pause_and_a_step():
+    """An evaluation may take as long as the others wait, and there is a step to be made then."""
+    silent_ms, verdict = named_after(stepping(20_000), WATCH, loading(5))
+    assert (silent_ms, verdict.kind) == (125_000, HangKind.LOADER_BLOCKED)
