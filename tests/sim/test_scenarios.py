@@ -124,6 +124,7 @@ def test_without_a_look_at_strays_old_ranks_train_on(monkeypatch):
 
     monkeypatch.setattr(Watcher, "saw_running", blind)
     fails("all_agents_of_a_job_away")
+    fails("hosts_forget_a_job_whoever_tells_them")
 
 
 def test_without_both_checks_a_wrong_step_costs_the_run(monkeypatch):

@@ -128,6 +128,10 @@ class Agent:
                 at_ms=self.host.now_ms(),
                 jobs=self.running(),
                 errors=self.host.told_errors(),
+                kept=[
+                    wire.KeptJob(job_id=job_id, generation=fence)
+                    for job_id, fence in self.host.memory.kept()
+                ],
             )
             await self._publish("heartbeat", message)
             await asyncio.sleep(HEARTBEAT_S)

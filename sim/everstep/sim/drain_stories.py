@@ -108,8 +108,32 @@ async def host_lost_while_another_is_drained(stage: Stage) -> None:
     assert lost not in stage.hosts_of(JOB)
 
 
+async def hosts_forget_a_job_whoever_tells_them(stage: Stage) -> None:
+    """One that it moved off, and all others: the controller dies before it has told them."""
+    world = stage.world
+    await launch(stage)
+    await stage.step_reached(JOB, 15)
+    left = stage.hosts_of(JOB)[1]
+    await drain(stage, left)
+    await stage.running(JOB, 2)
+    hosts = [left, *stage.hosts_of(JOB)]
+    over = stage.appended(CONTROLLER, "job_succeeded")
+    await over
+    world.services[CONTROLLER].kill()
+    assert all(world.hosts[host_id].memory.kept() for host_id in hosts)
+    await asyncio.sleep(3.0)
+    world.services[CONTROLLER].start()
+    for host_id in hosts:
+        await stage.until(
+            lambda host_id=host_id: not world.hosts[host_id].memory.kept(),
+            f"{host_id} to forget the job",
+            limit_s=60.0,
+        )
+
+
 STORIES: Final[tuple[Story, ...]] = (
     host_is_drained,
+    hosts_forget_a_job_whoever_tells_them,
     last_checkpoint_before_a_move_is_complete,
     drain_waits_for_a_spare,
     controller_killed_in_a_drain,

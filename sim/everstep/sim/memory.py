@@ -112,6 +112,16 @@ class HostMemory:
             for key in [key for key in place if key[0] == job_id]:
                 place[key] = [copy for copy in place[key] if copy.step <= step]
 
+    def kept(self) -> list[tuple[str, int]]:
+        """Return the jobs that have copies here and were not forgotten, with their fences."""
+        jobs = {key[0] for place in (self.slots, self.old) for key in place if place[key]}
+        fences = [(job_id, self.fences.get(job_id, 0)) for job_id in sorted(jobs)]
+        return [
+            (one, fence)
+            for one, fence in fences
+            if one not in self.retired or fence > self.retired[one] + 1
+        ]
+
     def forget(self, job_id: str) -> None:
         """Drop a job."""
         self.layouts.pop(job_id, None)

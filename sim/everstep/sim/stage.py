@@ -133,17 +133,22 @@ class Stage:
         await asyncio.sleep(LAST_EVENTS_S)
 
     async def left_over(self) -> list[str]:
-        """Wait until every host is a spare again; returns what is wrong with those that are not."""
+        """Wait until every host is a spare again, and empty; returns what is wrong with others."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + SPARES_S
         while loop.time() < deadline_s:
             hosts = self.invariants.fleet.hosts.values()
             out = [host for host in hosts if host.state is not HostState.SPARE]
-            if not out:
+            full = {host_id: host.memory.kept() for host_id, host in self.world.hosts.items()}
+            full = {host_id: kept for host_id, kept in full.items() if kept}
+            if not out and not full:
                 return []
             await self.clear()
             await asyncio.sleep(CLEAR_S)
-        return [f"{host.host_id} is {host.state} for good: {host.cordon}" for host in out]
+        return [
+            *(f"{host.host_id} is {host.state} for good: {host.cordon}" for host in out),
+            *(f"{host_id} keeps copies of jobs that are over: {full[host_id]}" for host_id in full),
+        ]
 
     async def _go_on(self) -> None:
         """Let jobs go on that somebody has to look at, and begin failed ones again."""

@@ -216,12 +216,20 @@ async def test_forget_drops_the_memory_after_the_last_upload(tmp_path):
             await start_all(plane, placed([host], 2), 1, spec_json(steps=10))
             await until(lambda: len(plane.reported(RANK_EXITED)) == 2)
             await plane.objects.asked.wait()
+            await until(lambda: plane.heartbeats[-1].kept, what="named as kept")
+            assert [(one.job_id, one.generation) for one in plane.heartbeats[-1].kept] == [
+                (harness.JOB, 1)
+            ]
             for _ in range(2):
                 assert (await plane.stop("h1", 2, forget=True)).outcome.accepted
+            beats = len(plane.heartbeats)
+            await until(lambda: len(plane.heartbeats) > beats + 1, what="another heartbeat")
+            assert not plane.heartbeats[-1].kept, "it only waits for the last upload"
             assert agent.memory.jobs() == [harness.JOB]
             plane.objects.gate.set()
             await until(lambda: plane.shards)
             await until(lambda: agent.memory.jobs() == [])
+            await until(lambda: not plane.heartbeats[-1].kept, what="nothing kept")
             [late] = await start_all(plane, placed([host], 2), 2, spec_json())
             assert late.outcome.why == "stale_generation"
             assert (await plane.stop("h1", 3)).outcome.accepted, "a person may begin it again"

@@ -35,7 +35,7 @@ from everstep.monitor.state import Watch
 from everstep.monitor.uncopied import UncopiedRanks
 from everstep.monitor.watcher import Watcher
 from everstep.service.handler import Handler
-from everstep.wire.v1.agents_pb2 import Heartbeat, RunningJob
+from everstep.wire.v1.agents_pb2 import Heartbeat, KeptJob, RunningJob
 
 HOSTS = tuple(WatchedHost(host_id=f"h{i}", ranks=(2 * i, 2 * i + 1)) for i in range(3))
 
@@ -373,6 +373,28 @@ async def test_ranks_that_a_fence_did_not_reach_are_told_of_once_in_a_while(stag
     found = [CODEC.decode(event.type, event.data) for event in events]
     strays = [fact for fact in found if isinstance(fact, StrayFound)]
     assert [(one.host_id, one.stray_generation) for one in strays] == [("h0", 1), ("h0", 1)]
+
+
+async def test_snapshots_of_a_job_that_is_over_are_told_of_and_those_of_a_live_one_are_not(stage):
+    """Its hosts were not told to forget it; a live job may have nothing but what lies there."""
+    receive = on_heartbeat(stage.watcher, UncopiedRanks(SystemClock()))
+
+    async def beats() -> list[tuple[str, int]]:
+        kept = [KeptJob(job_id="j", generation=1)]
+        for _ in range(4):
+            beat = Heartbeat(host_id="spare", kept=kept)
+            await receive(Message(subject="", data=beat.SerializeToString(), headers={}))
+            stage.at_ms += 1_000
+        events = await stage.store.read_all(after_position=0, limit=1_000)
+        found = [CODEC.decode(event.type, event.data) for event in events]
+        strays = [fact for fact in found if isinstance(fact, StrayFound)]
+        return [(one.host_id, one.stray_generation) for one in strays]
+
+    for mark, fields in ((Mark.BEGUN, {"cause": "recovery"}), (Mark.PLACED, {"hosts": HOSTS})):
+        await stage.watcher.mark(MarkJob(job_id="j", generation=2, mark=mark, **fields))
+    assert await beats() == []
+    await stage.watcher.mark(MarkJob(job_id="j", generation=2, mark=Mark.ENDED, cause="stopped"))
+    assert await beats() == [("spare", 1)]
 
 
 async def test_idle_host_that_does_not_answer_once_is_asked_again(stage):

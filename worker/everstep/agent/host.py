@@ -262,6 +262,7 @@ class _Parts:
             bus,
             self.facts,
             self.runs.all,
+            self.memory,
             self.reports,
             self.replicator,
             self.counters,

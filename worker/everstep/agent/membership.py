@@ -13,11 +13,12 @@ from everstep.agent.counters import Counters
 from everstep.agent.replication import Replicator
 from everstep.agent.reports import Reports
 from everstep.agent.runs import JobRun
+from everstep.agent.store import HostMemory
 from everstep.core.errors import EverstepError, Unavailable
 from everstep.core.ports import Bus
 from everstep.core.system import Clock
 from everstep.service.commands import host_subject, send_command
-from everstep.wire.v1.agents_pb2 import Heartbeat, RunningJob
+from everstep.wire.v1.agents_pb2 import Heartbeat, KeptJob, RunningJob
 from everstep.wire.v1.common_pb2 import CommandReply
 from everstep.wire.v1.hosts_pb2 import JoinHost, LeaveHost
 
@@ -89,6 +90,7 @@ async def beat(
     bus: Bus,
     facts: HostFacts,
     runs: Callable[[], Iterable[JobRun]],
+    memory: HostMemory,
     reports: Reports,
     replicator: Replicator,
     counters: Counters,
@@ -109,6 +111,7 @@ async def beat(
             jobs=jobs,
             errors=counters.told(),
             clock_unsynchronised=counters.clock_unsynchronised,
+            kept=[KeptJob(job_id=one, generation=fence) for one, fence in memory.kept()],
         )
         try:
             await bus.publish(subject, message.SerializeToString())

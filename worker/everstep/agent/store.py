@@ -90,6 +90,19 @@ class HostMemory:
             if path.is_dir() and not path.name.startswith(".")
         )
 
+    def kept(self) -> list[tuple[str, int]]:
+        """Return the jobs of ``jobs`` that this host was not told to forget.
+
+        Each with the generation at which this host was fenced for it last; 0 when it never was.
+        """
+        fences = [(job_id, layout.read_fence(self.root, job_id)) for job_id in self.jobs()]
+        forgotten = self._forgotten
+        return [
+            (job_id, max(fence, 0))
+            for job_id, fence in fences
+            if job_id not in forgotten or fence > forgotten[job_id]
+        ]
+
     def fence(self, job_id: str) -> int:
         """Return the lowest generation that may act here, -1 when any may."""
         return max(layout.read_fence(self.root, job_id), self._forgotten.get(job_id, -1))

@@ -76,7 +76,7 @@ PHASE_SNAPSHOTTING: RankPhase
 PHASE_BETWEEN: RankPhase
 
 class Heartbeat(_message.Message):
-    __slots__ = ("host_id", "agent_epoch", "sequence", "at_ms", "jobs", "errors", "clock_unsynchronised")
+    __slots__ = ("host_id", "agent_epoch", "sequence", "at_ms", "jobs", "errors", "clock_unsynchronised", "kept")
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +84,7 @@ class Heartbeat(_message.Message):
     JOBS_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     CLOCK_UNSYNCHRONISED_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     host_id: str
     agent_epoch: str
     sequence: int
@@ -91,7 +92,16 @@ class Heartbeat(_message.Message):
     jobs: _containers.RepeatedCompositeFieldContainer[RunningJob]
     errors: _containers.RepeatedCompositeFieldContainer[ErrorCount]
     clock_unsynchronised: bool
-    def __init__(self, host_id: _Optional[str] = ..., agent_epoch: _Optional[str] = ..., sequence: _Optional[int] = ..., at_ms: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[RunningJob, _Mapping]]] = ..., errors: _Optional[_Iterable[_Union[ErrorCount, _Mapping]]] = ..., clock_unsynchronised: _Optional[bool] = ...) -> None: ...
+    kept: _containers.RepeatedCompositeFieldContainer[KeptJob]
+    def __init__(self, host_id: _Optional[str] = ..., agent_epoch: _Optional[str] = ..., sequence: _Optional[int] = ..., at_ms: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[RunningJob, _Mapping]]] = ..., errors: _Optional[_Iterable[_Union[ErrorCount, _Mapping]]] = ..., clock_unsynchronised: _Optional[bool] = ..., kept: _Optional[_Iterable[_Union[KeptJob, _Mapping]]] = ...) -> None: ...
+
+class KeptJob(_message.Message):
+    __slots__ = ("job_id", "generation")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class ErrorCount(_message.Message):
     __slots__ = ("kind", "part", "count", "age_ms")
