@@ -123,12 +123,11 @@ async def hosts_forget_a_job_whoever_tells_them(stage: Stage) -> None:
     assert all(world.hosts[host_id].memory.kept() for host_id in hosts)
     await asyncio.sleep(3.0)
     world.services[CONTROLLER].start()
-    for host_id in hosts:
-        await stage.until(
-            lambda host_id=host_id: not world.hosts[host_id].memory.kept(),
-            f"{host_id} to forget the job",
-            limit_s=60.0,
-        )
+    await stage.until(
+        lambda: not any(world.hosts[host_id].memory.kept() for host_id in hosts),
+        "all to forget the job",
+        limit_s=60.0,
+    )
 
 
 STORIES: Final[tuple[Story, ...]] = (
