@@ -235,6 +235,20 @@ def test_verdict_on_an_older_generation_is_dropped():
     WATCH.given(*up(1), *up(2)).when(OpenIncident(**OPEN)).then()
 
 
+def test_host_that_has_left_is_lost_no_more_and_stays_broken_if_it_was():
+    """Nobody waits for it to speak; its device is as it was when it comes back."""
+    lost = {**OPEN, "job_id": "", "generation": 0, "kind": "host_lost", "hosts": ("h1",)}
+    left = CloseHostIncident(host_id="h1", at_ms=90, left=True)
+    over = IncidentClosed(
+        incident_id="i1", job_id="", why="the host has left the fleet", closed_at_ms=90
+    )
+    given = WATCH.given(IncidentOpened(**lost))
+    given.when(left).then(over)
+    given.given(over).when(left).then()
+    WATCH.given(IncidentOpened(**{**lost, "kind": "host_faulty"})).when(left).then()
+    WATCH.when(left).then()
+
+
 def recovered(incident_id: str, at_ms: int, lost_steps: int) -> IncidentRecovered:
     """An incident of job j that failed at 50 ms has ended."""
     return IncidentRecovered(

@@ -8,6 +8,8 @@ import pytest
 from tests.unit.monitor.test_watcher import Stage
 
 from everstep.core.ports import Consumed
+from everstep.monitor.codec import CODEC
+from everstep.monitor.events import IncidentClosed
 from everstep.monitor.idle import IdleHosts
 from everstep.monitor.inputs import on_inventory
 from everstep.monitor.policy import Limits
@@ -35,6 +37,27 @@ async def test_host_whose_heartbeat_comes_after_it_left_is_not_lost(
     stage.dead.add("spare")
     await stage.tick(5_000)
     assert [host for incident in await stage.incidents() for host in incident.hosts] == lost
+
+
+async def test_host_that_is_told_to_have_left_after_it_was_taken_for_lost_is_missed_no_more():
+    """Its loss is closed, and when it is back and falls silent again that is another one."""
+    stage = Stage()
+    await stage.tick(7_000)
+    receive = on_inventory(stage.watcher)
+    stage.watcher.heard("spare")
+    stage.dead.add("spare")
+    await stage.tick(5_000)
+    for payload in (LEFT, LEFT, JOINED):
+        await receive(EventEnvelope(**payload), Consumed(consumer="x", source="y", position=1))
+    events = await stage.store.read_all(after_position=0, limit=1_000)
+    facts = [CODEC.decode(event.type, event.data) for event in events]
+    ends = [fact for fact in facts if isinstance(fact, IncidentClosed)]
+    assert [one.why for one in ends] == ["the host has left the fleet"]
+    await stage.tick(5_000)
+    assert [(one.kind, one.hosts) for one in await stage.incidents()] == [
+        ("host_lost", ("spare",)),
+        ("host_lost", ("spare",)),
+    ]
 
 
 def test_host_that_is_back_after_it_left_is_heard_again():

@@ -129,10 +129,11 @@ class SettleNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseHostIncident:
-    """A host outside any job is back in service."""
+    """A host outside any job is back in service, or has ``left`` the fleet on purpose."""
 
     host_id: str
     at_ms: int
+    left: bool = False
 
 
 Command = (

@@ -28,13 +28,13 @@ from everstep.monitor.commands import (
 from everstep.monitor.detectors.rank_ends import uneven
 from everstep.monitor.doubts import Doubt, named
 from everstep.monitor.early import Told, source_of
+from everstep.monitor.ending import closed, not_missed, recovered, stays
 from everstep.monitor.events import (
     SILENT_CORRUPTION,
     Action,
     Event,
     ExitClass,
     GenerationProgressed,
-    IncidentClosed,
     IncidentOpened,
     IncidentRecovered,
     JobMarked,
@@ -46,7 +46,7 @@ from everstep.monitor.events import (
     TieFound,
 )
 from everstep.monitor.repeats import Hang, action_for
-from everstep.monitor.state import BESIDE, MOVES, OpenIncidentRef, Watch, evolve, planned
+from everstep.monitor.state import BESIDE, MOVES, Watch, evolve, planned
 from everstep.monitor.ties import CLAIMS_STORED_MAX
 
 Decision = Accepted[Event] | Rejected
@@ -70,8 +70,10 @@ def decide(command: Command, watch: Watch) -> Decision:
             return _open(command, watch)
         case SettleNote():
             return _settle(command, watch)
+        case CloseHostIncident(left=True):
+            return Accepted(tuple(not_missed(watch, command.at_ms)))
         case CloseHostIncident():
-            return Accepted(tuple(_recovered(watch, command.at_ms)))
+            return Accepted(tuple(recovered(watch, command.at_ms)))
         case _:
             assert_never(command)
 
@@ -98,7 +100,7 @@ def _mark(command: MarkJob, watch: Watch) -> Decision:
         corruption=command.corruption,
     )
     if command.mark is Mark.ENDED:
-        return Accepted((*_closed(watch, command), marked))
+        return Accepted((*closed(watch, command), marked))
     if command.mark is not Mark.PLACED or watch.placed:
         return Accepted((marked,))
     # Hosts may have told of all ends before the controller's word of its ranks has come.
@@ -147,7 +149,7 @@ def _over(watch: Watch, ends: Mapping[int, RankEnded], ranks: int) -> list[Event
         detail=uneven(finished),
     )
     # After the last step there is no next one to recover with: returning is as good.
-    return [done, *_recovered(watch, done.at_ms)]
+    return [done, *recovered(watch, done.at_ms)]
 
 
 def _concerns(command: ObserveExit, watch: Watch) -> bool:
@@ -201,11 +203,9 @@ def _progress(command: ObserveProgress, watch: Watch) -> Decision:
     earlier = tuple(
         ref
         for ref in watch.open_incidents
-        if ref.generation < command.generation and not _stays(ref, watch)
+        if ref.generation < command.generation and not stays(ref, watch)
     )
-    return Accepted(
-        (progressed, *_recovered(replace(watch, open_incidents=earlier), command.at_ms))
-    )
+    return Accepted((progressed, *recovered(replace(watch, open_incidents=earlier), command.at_ms)))
 
 
 def _stray(command: ObserveStray, watch: Watch) -> Decision:
@@ -342,51 +342,3 @@ def _settle(command: SettleNote, watch: Watch) -> Decision:
 
 def _stale(generation: int, watch: Watch) -> bool:
     return watch.over or generation != watch.generation
-
-
-def _closed(watch: Watch, ended: MarkJob) -> list[Event]:
-    """End what is still open when a job ends."""
-    if ended.cause == "succeeded":
-        return _recovered(watch, ended.at_ms)
-    why = "the job failed" if ended.cause == "failed" else f"the job was {ended.cause}"
-    return [_without_recovery(ref, watch, why, ended.at_ms) for ref in watch.open_incidents]
-
-
-def _recovered(watch: Watch, at_ms: int) -> list[Event]:
-    """End every open incident, ``at_ms``: when the first new step was committed, or the run ended.
-
-    What a job was to move off and never did, it has not recovered from.
-    """
-    stayed = "the run ended where it was: no spare has taken the seat"
-    return [
-        _without_recovery(ref, watch, stayed, at_ms)
-        if _stays(ref, watch)
-        else IncidentRecovered(
-            incident_id=ref.incident_id,
-            job_id=watch.job_id,
-            recovered_at_ms=at_ms,
-            lost_ms=_lost_ms(ref, watch, at_ms),
-            lost_steps=ref.lost_steps or 0,
-        )
-        for ref in watch.open_incidents
-    ]
-
-
-def _without_recovery(ref: OpenIncidentRef, watch: Watch, why: str, at_ms: int) -> Event:
-    return IncidentClosed(
-        incident_id=ref.incident_id, job_id=watch.job_id, why=why, closed_at_ms=at_ms
-    )
-
-
-def _stays(ref: OpenIncidentRef, watch: Watch) -> bool:
-    """Whether a job is still on a host that it is to move off."""
-    here = {host.host_id for host in watch.hosts}
-    return ref.action is Action.DRAIN and not here.isdisjoint(ref.hosts)
-
-
-def _lost_ms(ref: OpenIncidentRef, watch: Watch, at_ms: int) -> int:
-    """Return what an incident has cost: a note nothing more, a drain the move alone."""
-    if ref.ends_its_generation:
-        return max(0, at_ms - ref.failed_at_ms)
-    moved = ref.action is Action.DRAIN and ref.generation < watch.generation
-    return max(0, at_ms - watch.begun_at_ms) if moved else 0

@@ -62,6 +62,7 @@ class WatchedHost(Record, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
 
 
+HOST_LOST: Final = "host_lost"  # kind of an incident
 SILENT_CORRUPTION: Final = "silent_corruption"  # kind of an incident, in the registry's words too
 
 
@@ -179,7 +180,7 @@ class IncidentRecovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentClosed:
-    """The job ended before it had recovered: there is nothing to wait for any more."""
+    """The job ended before it had recovered, or the lost host has left: nothing is waited for."""
 
     incident_id: str
     job_id: str

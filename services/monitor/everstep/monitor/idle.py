@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from everstep.monitor.commands import OpenIncident
 from everstep.monitor.detectors.root_cause import Probe
-from everstep.monitor.events import Action
+from everstep.monitor.events import HOST_LOST, Action
 from everstep.monitor.policy import Limits
 
 
@@ -95,7 +95,7 @@ class IdleHosts:
             incident_id=incident_id,
             job_id="",
             generation=0,
-            kind="host_lost",
+            kind=HOST_LOST,
             hosts=(host_id,),
             action=Action.REPLACE,
             reason=f"{host_id} serves no job, was silent for {now_ms - silence.heard_ms} ms and "

@@ -164,11 +164,14 @@ def on_inventory(watcher: Watcher) -> OnEvent:
                 watcher.expect((envelope.host_joined.host_id,))
                 watcher.heard(envelope.host_joined.host_id)
             case "host_uncordoned":
-                await watcher.returned(envelope.host_uncordoned.host_id)
+                watcher.heard(envelope.host_uncordoned.host_id)
+                await watcher.not_missed(envelope.host_uncordoned.host_id, left=False)
             case "host_cordoned":
                 watcher.forget_host(envelope.host_cordoned.host_id)
             case "host_left":
                 watcher.forget_host(envelope.host_left.host_id, left=True)
+                # It may have been taken for lost before this was told.
+                await watcher.not_missed(envelope.host_left.host_id, left=True)
             case _:
                 pass
 

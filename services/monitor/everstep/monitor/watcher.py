@@ -256,10 +256,10 @@ class Watcher:
         self._strays.forget_host(host_id)
         self.counting.forget(host_id)
 
-    async def returned(self, host_id: str) -> None:
-        """End the incident of an idle host that is back in service."""
-        self.heard(host_id)
-        await self._record(CloseHostIncident(host_id=host_id, at_ms=self._clock.now_ms()))
+    async def not_missed(self, host_id: str, *, left: bool) -> None:
+        """End the incident of an idle host that is back in service, or its loss if it ``left``."""
+        at_ms = self._clock.now_ms()
+        await self._record(CloseHostIncident(host_id=host_id, at_ms=at_ms, left=left))
 
     async def watch(self) -> None:
         """Judge what shows itself by absence, for ever."""

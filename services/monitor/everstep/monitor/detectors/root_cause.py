@@ -36,7 +36,7 @@ from everstep.monitor.detectors.rank_ends import (
     user_error,
 )
 from everstep.monitor.detectors.verdict import Verdict
-from everstep.monitor.events import Action, ExitClass, RankEnded
+from everstep.monitor.events import HOST_LOST, Action, ExitClass, RankEnded
 from everstep.monitor.policy import Limits
 
 
@@ -240,7 +240,7 @@ def _host_lost(now_ms: int, evidence: Evidence, gone: tuple[HostView, ...]) -> V
         for host in gone
     ]
     return Verdict(
-        kind="host_lost",
+        kind=HOST_LOST,
         action=Action.REPLACE,
         ranks=tuple(sorted(rank for host in gone for rank in host.ranks)),
         hosts=tuple(sorted(host.host_id for host in gone)),
