@@ -183,6 +183,12 @@ def leaves(run):
 def keeps_too_much(run):
     import torch
     run.track(big=torch.zeros(1).expand(10**12))
+def forgets(run):
+    import torch
+    weight = torch.nn.Parameter(torch.ones(3))
+    run.track(weight=weight)
+    weight.sum().backward()
+    run.step(torch.optim.SGD([weight], lr=0.1))
 not_a_function = 3
 """
 
@@ -198,6 +204,7 @@ not_a_function = 3
             45,
             "1 ranks here need 12,000.0 GB of memory",
         ),
+        ("user_code:forgets", "USER_ERROR", 41, "run.track(optimizer=...)"),
         ("user_code:missing", "BAD_ENTRY_POINT", 43, "user_code has no function missing"),
         ("user_code:not_a_function", "BAD_ENTRY_POINT", 43, "no function not_a_function"),
         ("no_such_module:main", "BAD_ENTRY_POINT", 43, "there is no module no_such_module"),

@@ -44,6 +44,7 @@ from everstep.train.restoring import Plan, Restorer, refuse_fenced, threads_for,
 from everstep.train.saving import Saver
 from everstep.train.snapshots import Snapshots
 from everstep.train.state import TrackedState
+from everstep.train.tracked_optimizers import tracked_ones
 
 
 class Run:
@@ -95,8 +96,7 @@ class Run:
     @property
     def data_parallel_index(self) -> int:
         """Which share of the global batch this rank trains on."""
-        mesh = self.mesh
-        replicate, shard = mesh.get_local_rank("dp_replicate"), mesh.get_local_rank("dp_shard")
+        replicate, shard = map(self.mesh.get_local_rank, ("dp_replicate", "dp_shard"))
         return replicate * self.spec.layout.dp_shard + shard
 
     def seed_randomness(self) -> None:
@@ -137,13 +137,12 @@ class Run:
                 world_size=self.world_size,
                 generation=environment.generation,
             )
-            overlap = self.spec.checkpoint.overlap
             corruption = self.spec.corruption
             snapshots = Snapshots(
                 directory,
                 owner,
                 self._state,
-                overlap=overlap,
+                overlap=self.spec.checkpoint.overlap,
                 fingerprints=fingerprints_of(self.mesh, self.rank, corruption),
             )
             hold = corruption.on_corruption == "replace"
@@ -227,7 +226,7 @@ class Run:
         """Finish a step: agree, clip, apply, schedule, zero the gradients, snapshot, report.
 
         Args:
-            optimizer: whose gradients are ready.
+            optimizer: whose gradients are ready; tracked, if anything is.
             loss: mean loss of this rank's share; None on ranks that do not compute one.
             tokens: in this rank's share; counted once for each data-parallel group.
             max_grad_norm: clip the global gradient norm to this; None: do not clip.
@@ -237,12 +236,13 @@ class Run:
 
         Raises:
             RunStoppedError: the run has ended. No ``Exception``: let it pass, as if you returned.
+            InvalidInput: an optimizer was not named to ``track``.
         """
         if self.ended:
             raise RunStoppedError
         self._begin()
         self._phase.enter(Phase.COMPUTING)
-        optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+        optimizers = tracked_ones(optimizer, self._state)
         if self._recompute is not None and self._recompute.active:
             assert self.report is not None, "the first step is not shadowed"
             self._recompute.end(optimizers, _number(loss))

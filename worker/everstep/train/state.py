@@ -49,7 +49,7 @@ class TrackedState:
         self.device = device
         self._modules: dict[str, nn.Module] = {}
         self._tensors: dict[str, Tensor] = {}
-        self._objects: dict[str, Any] = {}
+        self.objects: dict[str, Any] = {}
         self.optimizers: dict[str, Optimizer] = {}
         for name, value in tracked.items():
             self._add(name, value)
@@ -158,7 +158,7 @@ class TrackedState:
             objects[f"{name}.layout"] = self._layout(name, optimizer, signature)
         objects[_NOTES] = tree.encode(self.notes, _NOTES, tensors)
         objects[PLACES_NAME] = self._part_places(signatures)
-        for name, thing in self._objects.items():
+        for name, thing in self.objects.items():
             objects[name] = tree.encode(thing.state_dict(), name, tensors)
         for name, part in self._extra_states:
             objects[name] = tree.encode(part.get_extra_state(), name, tensors)
@@ -175,7 +175,7 @@ class TrackedState:
         self.notes = source.tree(_NOTES)
         for name, optimizer in self.optimizers.items():
             self._restore_optimizer(name, optimizer, source)
-        for name, thing in self._objects.items():
+        for name, thing in self.objects.items():
             thing.load_state_dict(source.tree(name))
         for name, part in self._extra_states:
             part.set_extra_state(source.tree(name))
@@ -197,7 +197,7 @@ class TrackedState:
                 for index, item in enumerate(value):
                     self._add(f"{name}.{index}", item)
             case _ if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
-                self._objects[name] = value
+                self.objects[name] = value
             case _:
                 raise UnsupportedStateError(
                     f"cannot track {name}: a {type(value).__name__} is no module, optimizer or "
