@@ -19,7 +19,9 @@ async def _tables_with(*runs: tuple[int, int, int]) -> Tables:
         for step in range(first, last + 1):
             row = {"job_id": "j", "generation": generation, "step": step}
             await tables.execute(
-                insert(STEP_METRICS).values(loss=float(generation), grad_norm=1.0, **row)
+                insert(STEP_METRICS).values(
+                    loss=float(generation), grad_norm=1.0, position=100 + step, **row
+                )
             )
     return tables
 
@@ -31,6 +33,7 @@ async def test_window_ends_at_the_newest_step_of_the_newest_generation():
     assert (kept.generation, kept.step) == (2, 13)
     assert [sound.step for sound in kept.window] == list(range(1, 14))
     assert [sound.loss for sound in kept.window] == [1.0] * 10 + [2.0] * 3
+    assert [sound.position for sound in kept.window] == list(range(101, 114))
 
 
 async def test_window_of_a_job_that_has_made_no_step_is_empty():

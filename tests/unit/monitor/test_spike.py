@@ -130,6 +130,38 @@ def test_spike_that_began_before_it_could_be_measured_is_dated_to_its_begin():
     assert f"since step {few + 1}, 3 steps in a row after 2 that came too early" in found.reason
 
 
+def behind_a_jump(first: int, last: int, **fields: object) -> list[Point]:
+    """Steps whose batches lie behind seven that are left out already."""
+    return [usual(step, position=step + 6, **fields) for step in range(first, last + 1)]
+
+
+@pytest.mark.parametrize("skip_before", [1, 3])
+def test_batches_are_left_out_across_those_that_are_left_out_already(skip_before: int):
+    """The step before the jump in positions may have done it: its batch is not the one before."""
+    rules = changed(RULES, skip_before=skip_before)
+    _, said = run(*steps(1, 50), *behind_a_jump(51, 53, loss=9.0), rules=rules)
+    (found,) = said
+    assert found.suspect_from_step == 51 - skip_before
+    assert found.skipped == (PositionRange(first=50 - skip_before, end=60),)
+    bad = behind_a_jump(51, 53, skipped=True, loss=math.nan)
+    _, (_, found) = run(*steps(1, 50), *bad, rules=rules)
+    assert found.skipped == (PositionRange(first=50 - skip_before, end=60),)
+
+
+def test_batches_of_steps_that_were_not_seen_are_counted_on_from_those_that_were():
+    """Somewhere among them positions have jumped: rather too many batches than too few."""
+    _, said = run(*steps(1, 40), *behind_a_jump(51, 53, loss=9.0))
+    assert said[0].skipped == (PositionRange(first=39, end=60),)
+
+
+def test_batches_are_counted_back_where_no_position_was_kept():
+    """An older version kept none."""
+    course, _ = run(*steps(1, 50))
+    kept = tuple(changed(sound, position=None) for sound in course.window)
+    _, said = run(*steps(51, 53, loss=9.0), course=Course(window=kept))
+    assert said[0].skipped == (PositionRange(first=49, end=53),)
+
+
 def test_spike_that_began_unseen_is_gone_back_behind_all_that_was_not_seen():
     """While the bus or the monitor was away the state may have gone bad at any step."""
     _, said = run(*steps(1, 40), *steps(51, 53, loss=9.0))

@@ -72,7 +72,7 @@ class Rollup:
 
 
 def _merge(row: dict[str, Any] | None, key: Key, rank: RankStep) -> dict[str, Any]:
-    """Slowest rank for times; loss and norm are the same on every rank."""
+    """Slowest rank for times; loss, norm and batch are the same on every rank."""
     worst = {name: getattr(rank, name) for name in SLOWEST}
     if row is None:
         return {
@@ -83,6 +83,7 @@ def _merge(row: dict[str, Any] | None, key: Key, rank: RankStep) -> dict[str, An
             "grad_norm": _finite(rank.grad_norm),
             "blocked_ms_min": rank.blocked_ms,
             "health": rank.health,
+            "position": rank.position,
             **worst,
         }
     for name, value in worst.items():

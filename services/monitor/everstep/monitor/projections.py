@@ -75,6 +75,7 @@ STEP_METRICS: Final = Table(
     Column("shadow_ms", Float),
     Column("completed_at_ms", BigInteger),
     Column("health", Text),
+    Column("position", BigInteger),
 )
 
 

@@ -105,7 +105,12 @@ async def _window(connection: AsyncConnection, job_id: str, step: int) -> tuple[
     """Return the steps up to ``step`` that a job's loss can be measured against, oldest first."""
     found = await points(connection, job_id, step - WINDOW_MAX, WINDOW_MAX, to_step=step)
     return tuple(
-        Sound(step=point["step"], loss=point["loss"], norm=point["grad_norm"])
+        Sound(
+            step=point["step"],
+            loss=point["loss"],
+            norm=point["grad_norm"],
+            position=point["position"],
+        )
         for point in found
         if point["loss"] is not None and point["grad_norm"] is not None
     )

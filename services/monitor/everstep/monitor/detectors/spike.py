@@ -70,11 +70,12 @@ class Point(Record, frozen=True, kw_only=True):
 
 
 class Sound(Record, frozen=True, kw_only=True):
-    """A point that counts as usual."""
+    """A point that counts as usual; ``position`` is None where an older version kept it."""
 
     step: int
     loss: float
     norm: float
+    position: int | None = None
 
 
 class Course(Record, frozen=True, kw_only=True):
@@ -170,7 +171,7 @@ def _skipped(
         failed_at_ms=begun.at_ms,
         ranks=_ranks(row),
         suspect_from_step=_suspect_from(begun, rules),
-        skipped=_range(begun, point, rules),
+        skipped=_range(course.window, begun, point, rules),
         reason=f"gradients were not finite at {len(row)} steps in a row, {begun.step} to "
         f"{point.step} ({_whose(_ranks(row))}): no single batch does that",
     )
@@ -205,7 +206,7 @@ def _spike(
         step=point.step,
         failed_at_ms=onset.at_ms,
         suspect_from_step=_suspect_from(onset, rules) if back else 0,
-        skipped=_range(onset, point, rules),
+        skipped=_range(course.window, onset, point, rules),
         reason=f"the loss has been raised since step {onset.step}, {count}{after}: "
         f"{point.loss:.4g} at step {point.step} is {loss.z:.1f} robust deviations above "
         f"{loss.usual:.4g}, {loss.measure}; the gradient's norm "
@@ -319,16 +320,28 @@ def _straightened(values: list[float]) -> list[float]:
 
 
 def _sound(point: Point) -> Sound:
-    return Sound(step=point.step, loss=point.loss, norm=point.grad_norm)
+    return Sound(step=point.step, loss=point.loss, norm=point.grad_norm, position=point.position)
 
 
 def _suspect_from(onset: Point, rules: NumericsRules) -> int:
     return max(1, onset.step - rules.skip_before)
 
 
-def _range(onset: Point, last: Point, rules: NumericsRules) -> tuple[PositionRange, ...]:
-    first = max(0, onset.position - rules.skip_before)
-    return (PositionRange(first=first, end=last.position + 1),)
+def _range(
+    window: tuple[Sound, ...], onset: Point, last: Point, rules: NumericsRules
+) -> tuple[PositionRange, ...]:
+    """Return the batches of the suspect steps.
+
+    Positions jump behind batches that are left out already, so they are not counted back from the
+    onset but on from the newest step before that is known: rather a batch too many.
+    """
+    step = _suspect_from(onset, rules)
+    first = onset.position - (onset.step - step)
+    for sound in reversed(window):
+        if sound.step <= step and sound.position is not None:
+            first = min(first, sound.position + step - sound.step)
+            break
+    return (PositionRange(first=max(0, first), end=last.position + 1),)
 
 
 def _ranks(row: tuple[Point, ...]) -> tuple[int, ...]:
