@@ -65,6 +65,7 @@ def test_slow_rank_is_moved_off_its_host_without_losing_a_step(lab: Lab):
     placed = {rank: host["host_id"] for host in lab.hosts_of(first) for rank in host["ranks"]}
     slow = faults.at(rank=SLOW, step=10, host=placed[SLOW]).slow(percent=50)
     job_id = lab.submit("slow", steps=SLOW_STEPS, env=faults.as_environment(slow))
+    lab.wait_step(job_id, 1)
     wait_for("an incident", lambda: lab.incidents(job_id), patience_s=400)
     (incident,) = lab.incidents(job_id)
     assert (incident["kind"], incident["action"]) == ("straggler", "DRAIN")

@@ -27,6 +27,8 @@ def routes(
     async def incidents(job_id: str | None = None) -> dict[str, Any]:
         """List incidents, oldest first; of one job if asked."""
         async with store.reading() as connection:
+            if job_id:
+                await queries.require_job(connection, job_id)
             return {"incidents": await queries.incidents(connection, job_id)}
 
     @router.get("/jobs/{job_id}/metrics")
