@@ -109,6 +109,14 @@ def test_damaged_checkpoint_stays_until_it_is_older_than_what_is_kept():
     assert removals(newer, newest) == ()
 
 
+def test_looks_alone_give_up_nothing_however_many_there_are():
+    """Whoever looked may sit behind a bad disk: all that there is may be whole."""
+    steps = (10, 20, 30, 40, 50, 60)
+    looks = [replace(BAD, step=step) for step in steps]
+    known = [Known(step=step, generation=1, complete=True) for step in steps]
+    assert removals(known, replace(HISTORY.given(*looks).state, keep_last=1)) == ()
+
+
 def test_host_that_could_not_use_an_object_after_the_look_counts():
     """It was found whole, and has gone bad since."""
     assert outlook(SOUND, REFUSED, checkpoints=[facts(10), facts(20)])[0] == 10

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from tests.unit.checkpoint_registry.words import HISTORY, ask, facts
 
 from everstep.checkpoint_registry.commands import Known
+from everstep.checkpoint_registry.events import CheckpointPinned
 from everstep.checkpoint_registry.lineage import Restart, lineage_of
 from everstep.checkpoint_registry.retention import Reason, Removal, removals, unusable
-from everstep.checkpoint_registry.state import History
+from everstep.checkpoint_registry.state import History, evolve_history
 
 
 def done(step: int, generation: int = 1) -> Known:
@@ -57,6 +58,21 @@ def test_incomplete_checkpoint_of_a_dead_generation_goes_when_a_newer_one_is_com
     assert removals(known, history) == (Removal(step=20, generation=1, why=Reason.SUPERSEDED),)
 
 
+def test_checkpoint_that_is_being_read_back_is_not_superseded():
+    """All of it is stored: it is judged as the others once it is complete."""
+    history = History(newest_generation=2, keep_last=2)
+    whole = replace(open_(20), stored=2, world_size=2)
+    half = replace(open_(20), stored=1, world_size=2)
+    others = [done(10), done(30, 2)]
+    assert removals([whole, *others], history) == ()
+    assert removals([half, *others], history) == (
+        Removal(step=20, generation=1, why=Reason.SUPERSEDED),
+    )
+    assert removals([replace(whole, complete=True), *others], history) == (
+        Removal(step=10, generation=1, why=Reason.RETENTION),
+    )
+
+
 def test_abandoned_branch_goes_once_the_present_history_has_enough():
     """Until then somebody may want to go back to it; it never counts as good."""
     history = History(keep_last=2, lineage=lineage_of([Restart(generation=2, step=15)]))
@@ -65,6 +81,20 @@ def test_abandoned_branch_goes_once_the_present_history_has_enough():
     assert removals([*branch, done(20, 2)], history) == (
         Removal(step=20, generation=1, why=Reason.ABANDONED),
         Removal(step=30, generation=1, why=Reason.ABANDONED),
+    )
+
+
+def test_only_a_few_abandoned_ones_wait_beside_fewer_good_ones_than_are_kept():
+    """A job that goes back again and again must not fill the store; the ends say most."""
+    history = History(keep_last=2, lineage=lineage_of([Restart(generation=2, step=15)]))
+    branch = [done(step) for step in (10, 20, 30, 40, 50, 60, 70)]
+    assert removals(branch, history) == (
+        Removal(step=40, generation=1, why=Reason.ABANDONED),
+        Removal(step=50, generation=1, why=Reason.ABANDONED),
+    )
+    pinned = CheckpointPinned(job_id="job", step=50, generation=1, note="", by="ann", at_ms=1)
+    assert removals(branch, evolve_history(history, pinned)) == (
+        Removal(step=40, generation=1, why=Reason.ABANDONED),
     )
 
 

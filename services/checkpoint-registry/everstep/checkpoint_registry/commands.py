@@ -137,6 +137,11 @@ class Known:
     stored: int = 0
     world_size: int = 0
 
+    @property
+    def whole(self) -> bool:
+        """Whether every rank's shard is reported."""
+        return 0 < self.world_size == self.stored
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRestore:

@@ -296,27 +296,30 @@ def _plan(
 
 def _holders(memory: Sequence[Held]) -> tuple[Holder, ...]:
     """Bring together what each host holds of each generation; newer writers before older."""
-    told: dict[tuple[str, int], tuple[HostHoldings, list[tuple[int, ...]]]] = {}
+    told: dict[int, dict[str, tuple[HostHoldings, list[tuple[int, ...]]]]] = {}
     for host, held in memory:
-        key = (host.host_id, held.generation)
-        parts = told.get(key)
+        hosts = told.get(held.generation)
+        if hosts is None:
+            hosts = told[held.generation] = {}
+        parts = hosts.get(host.host_id)
         if parts is None:
-            parts = told[key] = (host, [(), ()])
+            parts = hosts[host.host_id] = (host, [(), ()])
         ranks, mine = parts[1], int(held.own)
         ranks[mine] = tuple(sorted({*ranks[mine], *held.ranks})) if ranks[mine] else held.ranks
-    holders = [
-        Holder(
-            host_id=host_id,
-            address=host.address,
-            peer_port=host.peer_port,
-            generation=generation,
-            own=own,
-            replicas=replicas,
-        )
-        for (host_id, generation), (host, (replicas, own)) in told.items()
-    ]
-    holders.sort(key=_generation, reverse=True)
-    return tuple(holders)
+    return tuple(
+        [
+            Holder(
+                host_id=host_id,
+                address=host.address,
+                peer_port=host.peer_port,
+                generation=generation,
+                own=own,
+                replicas=replicas,
+            )
+            for generation in sorted(told, reverse=True)
+            for host_id, (host, (replicas, own)) in told[generation].items()
+        ]
+    )
 
 
 def _newest_first(passed_over: Mapping[int, str], step: int) -> tuple[str, ...]:

@@ -7,12 +7,15 @@ plan names (its ranks may be loading it), and the step that a person goes back t
 generation has no plan yet (it may wait for hosts). The last good one is among the last few,
 whatever the rule says.
 
-What is not good goes once the last few are there: until then somebody may still want it. One that
-a look at its objects found damaged stays until it is older than those, because the look may have
-been wrong. Suspects wait longer, until what they are suspected of is resolved: a person may clear
-them. Of those that wait the oldest and the newest few stay, and so they do of all suspects while
-fewer are good than are kept, or none: the oldest are the likeliest to be cleared, the newest are
-worth most, and a run that trains on for days must not fill the store.
+What is not good goes once the last few are there: until then somebody may still want it, and the
+oldest and the newest few stay, of suspects and of the others. One that a look at its objects found
+damaged stays until it is older than those, because the look may have been wrong. Suspects wait
+longer, until what they are suspected of is resolved: a person may clear them. Of those that wait,
+too, the oldest and the newest few stay: the oldest are the likeliest to be cleared, the newest are
+worth most, and a run that trains on, or goes back again and again, must not fill the store.
+
+What was never completed goes once newer ones are; not while all of it is stored, because then the
+keeper reads it back, and it is complete, or lacks something, soon.
 
 Days are UTC days on which something was completed, not those of a calendar: a job that was paused
 for a month comes back to what it left.
@@ -63,14 +66,11 @@ def removals(known: Sequence[Known], history: History) -> tuple[Removal, ...]:
     last = good[:keep_last]
     doomed = dict.fromkeys(good[keep_last:], Reason.RETENTION)
     bad = {k: why for k in complete if (why := unusable(k, history)) is not None}
-    if len(last) == keep_last:
-        oldest = last[-1].step
-        doomed |= {k: why for k, why in bad.items() if not _only_looked_at(k, history, oldest)}
-    else:
-        doomed |= {k: why for k, why in bad.items() if why is Reason.SUSPECT}
+    oldest = last[-1].step if len(last) == keep_last else 0
+    doomed |= {k: why for k, why in bad.items() if not _only_looked_at(k, history, oldest)}
     for k in newest_first if good else ():
         late = k.generation < history.newest_generation and k.step < last[0].step
-        if not k.complete and (late or k.step < last[-1].step):
+        if not k.complete and not k.whole and (late or k.step < last[-1].step):
             doomed[k] = Reason.SUPERSEDED
     for k in _kept(newest_first, good, history):
         doomed.pop(k, None)
@@ -103,14 +103,16 @@ def _kept(known: Sequence[Known], good: Sequence[Known], history: History) -> It
     open_ones = unresolved(history.beliefs, history.lineage)
     for suspicion in open_ones:
         yield from [k for k in good if k.step < suspicion.from_step][:1]
-    suspects = [k for k in known if k.complete and unusable(k, history) is Reason.SUSPECT]
+    bad = {k: why for k in known if k.complete and (why := unusable(k, history)) is not None}
+    suspects = [k for k, why in bad.items() if why is Reason.SUSPECT]
+    others = [k for k, why in bad.items() if why is not Reason.SUSPECT]
     waiting = [
         k
         for k in suspects
         if any(one.covers(generation=k.generation, step=k.step) for one in open_ones)
     ]
     few = max(history.keep_last, 1)
-    for some in (waiting, suspects if len(good) < few else []):
+    for some in (waiting, *((suspects, others) if len(good) < few else ())):
         yield from some[:few]
         yield from some[-few:]
 
