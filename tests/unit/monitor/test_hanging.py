@@ -5,12 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.monitor.hang_looks import LAYOUT, TIMEOUT_MS, all_but, loading, stopped
+from tests.unit.monitor.hang_looks import (
+    LAYOUT,
+    TIMEOUT_MS,
+    all_but,
+    loading,
+    spinning,
+    stopped,
+    waiting,
+)
 
 from everstep.core.placement import Layout
 from everstep.monitor.detectors.hang_stacks import RankLook
 from everstep.monitor.detectors.hang_verdict import HangKind, Look
-from everstep.monitor.detectors.verdict import Verdict
+from everstep.monitor.detectors.verdict import COLLECTIVE_ERROR, Verdict
+from everstep.monitor.events import Action
 from everstep.monitor.hanging import Hanging
 from everstep.monitor.state import Watch
 
@@ -65,3 +74,64 @@ def test_rank_that_stands_still_in_a_long_step_is_given_a_pause_and_a_step():
     """An evaluation may take as long as the others wait, and there is a step to be made then."""
     silent_ms, verdict = named_after(stepping(20_000), WATCH, loading(5))
     assert (silent_ms, verdict.kind) == (125_000, HangKind.LOADER_BLOCKED)
+
+
+ERROR = Verdict(
+    kind=COLLECTIVE_ERROR,
+    action=Action.RESTART,
+    ranks=(0, 1),
+    hosts=(),
+    reason="collectives failed on 2 ranks",
+    failed_at_ms=9,
+)
+
+
+def looked_at(guilty: RankLook, until_ms: int) -> Hanging:
+    """A run that was looked at in its first step, which was to begin at 0 ms."""
+    hanging = Hanging()
+    hanging.begin(WATCH, 0)
+    for now_ms in range(0, until_ms, 500):
+        if hanging.is_due(WATCH, now_ms):
+            assert hanging.looked(Look.of(now_ms, all_but(guilty), LAYOUT), WATCH, now_ms) is None
+    return hanging
+
+
+@pytest.mark.parametrize(
+    ("guilty", "kind"),
+    [(spinning(5), HangKind.RANK_SPINNING), (loading(5), HangKind.LOADER_BLOCKED)],
+)
+def test_rank_that_the_others_waited_for_in_vain_is_named_by_the_looks_before(guilty, kind):
+    """Ten minutes are given to a first step, and the others have given up after two."""
+    hanging = looked_at(guilty, TIMEOUT_MS)
+    verdict = hanging.instead(ERROR, WATCH, TIMEOUT_MS)
+    assert (verdict.kind, verdict.ranks, verdict.hosts) == (kind, (5,), ("h2",))
+    assert verdict.reason.startswith("no step for 120000 ms (usually one in 0 ms, patience 105000")
+    assert verdict.reason.endswith("; then collectives failed on 2 ranks")
+    dead = replace(ERROR, kind="rank_killed")
+    assert hanging.instead(dead, WATCH, TIMEOUT_MS) == dead
+
+
+@pytest.mark.parametrize(
+    ("guilty", "until_ms", "failed_ms"),
+    [
+        (waiting(5), TIMEOUT_MS, TIMEOUT_MS),
+        (
+            waiting(5, frames=("train.py:main:1", "train.py:warm_up:9"), cpu_ms=90),
+            TIMEOUT_MS,
+            TIMEOUT_MS,
+        ),
+        (spinning(5), 60_000, 60_000),
+        (spinning(5), 60_000, TIMEOUT_MS),
+    ],
+    ids=["all_wait", "at_work", "failed_before_the_timeout", "looked_at_long_before"],
+)
+def test_nobody_is_named_for_collectives_that_failed_by_something_else(guilty, until_ms, failed_ms):
+    """Or by nobody knows whom."""
+    hanging = looked_at(guilty, until_ms)
+    assert hanging.instead(ERROR, WATCH, failed_ms) == ERROR
+
+
+def test_nobody_is_named_for_collectives_whose_timeout_is_not_known():
+    """They may have failed by anything."""
+    hanging = looked_at(spinning(5), TIMEOUT_MS)
+    assert hanging.instead(ERROR, replace(WATCH, collective_timeout_ms=0), TIMEOUT_MS) == ERROR

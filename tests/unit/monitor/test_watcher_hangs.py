@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.monitor.test_watcher import HOSTS, Stage
+from tests.unit.monitor.hang_looks import all_but, spinning
+from tests.unit.monitor.test_watcher import HOSTS, Stage, echo
 
 from everstep.bus.memory import MemoryBus
 from everstep.core.placement import Layout
 from everstep.core.ports import Message
+from everstep.core.spec import LayoutSpec
 from everstep.monitor.commands import MarkJob
 from everstep.monitor.curves import Curves
+from everstep.monitor.detectors.hang_verdict import Look
 from everstep.monitor.events import Action, Mark
 from everstep.monitor.inputs import on_metrics
 from everstep.monitor.measurements import Rollup
 from everstep.monitor.repair import Repairer
+from everstep.monitor.state import Watch
 from everstep.wire.v1.agents_pb2 import RankStep, StepMetrics
 
 SUBMITTED = MarkJob(
@@ -26,14 +30,19 @@ SUBMITTED = MarkJob(
 )
 
 
-@pytest.fixture
-async def planned() -> Stage:
-    """The same job, whose layout is known and which steps once a second."""
-    stage = Stage()
+async def plan(stage: Stage) -> None:
+    """Launch the job: its first step may be made from now on."""
     await stage.watcher.mark(SUBMITTED)
     marks = ((Mark.BEGUN, {"cause": "launch"}), (Mark.PLACED, {"hosts": HOSTS}))
     for mark, fields in (*marks, (Mark.PLANNED, {"step": -1})):
         await stage.watcher.mark(MarkJob(job_id="j", generation=1, mark=mark, **fields))
+
+
+@pytest.fixture
+async def planned() -> Stage:
+    """The same job, whose layout is known and which steps once a second."""
+    stage = Stage()
+    await plan(stage)
     for step in range(1, 11):
         await stage.tick(1_000)
         for host in HOSTS:
@@ -49,6 +58,27 @@ async def test_rank_that_is_stopped_is_named_within_15_s(planned: Stage):
     assert (incident.kind, incident.action) == ("rank_stopped", Action.RESTART)
     assert (incident.ranks, incident.hosts, incident.step) == ((3,), ("h1",), 10)
     assert "process state T" in incident.reason
+
+
+class Spinning(Stage):
+    """Rank 3 never comes to its first collective."""
+
+    async def look(self, watch: Watch) -> Look:
+        """As agents see it."""
+        ranks = all_but(spinning(3), world=6)
+        return Look.of(self.at_ms, ranks, LayoutSpec(dp_shard=6))
+
+
+async def test_rank_that_hangs_in_a_first_step_is_named_when_the_others_give_up():
+    """Until then it might have been compiling."""
+    stage = Spinning()
+    await plan(stage)
+    await stage.tick(121_000)
+    assert await stage.incidents() == []
+    await stage.watcher.echoed(echo(0))
+    await stage.tick(3_000)
+    (incident,) = await stage.incidents()
+    assert (incident.kind, incident.ranks) == ("rank_spinning", (3,))
 
 
 async def test_run_that_steps_on_is_not_looked_at(planned: Stage):

@@ -6,7 +6,8 @@ and a rank may take its time to leave.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
 from everstep.core.spec import LayoutSpec
@@ -20,7 +21,7 @@ from everstep.monitor.detectors.hang_verdict import (
     Look,
     judge_hang,
 )
-from everstep.monitor.detectors.verdict import Verdict
+from everstep.monitor.detectors.verdict import COLLECTIVE_ERROR, Verdict
 from everstep.monitor.events import Action
 from everstep.monitor.state import Watch
 
@@ -102,13 +103,36 @@ class Hanging:
         if look.at_ms < self._pace.stepped_ms:
             return None  # a step has come meanwhile
         self._looks = [*self._looks, look][-WORKING_LOOKS:]
+        return self._judge(now_ms, self._looks, watch)
+
+    def instead(self, verdict: Verdict, watch: Watch, failed_ms: int) -> Verdict:
+        """Return the verdict on whom the ranks waited for until their collectives failed.
+
+        In a first step, and in a long one, nobody may have been named by then, as each could still
+        have been in order. Collectives that failed before their timeout have failed by something
+        else: the looks say nothing of it.
+        """
+        waited_ms, timeout_ms = failed_ms - self.since_ms, watch.collective_timeout_ms
+        by_timeout = timeout_ms > 0 and waited_ms >= timeout_ms - LIMITS.timeout_margin_ms
+        if verdict.kind != COLLECTIVE_ERROR or not by_timeout:
+            return verdict
+        looks = [look for look in self._looks if 0 <= failed_ms - look.at_ms <= LIMITS.judge_ms]
+        late = self._judge(failed_ms, looks, watch, over=True)
+        if late is None or not late.ranks:
+            return verdict
+        return replace(late, reason=f"{late.reason}; then {verdict.reason}")
+
+    def _judge(
+        self, now_ms: int, looks: Sequence[Look], watch: Watch, *, over: bool = False
+    ) -> Verdict | None:
         found = judge_hang(
             now_ms,
-            self._looks,
+            looks,
             self._pace,
             LayoutSpec(**asdict(watch.layout)),
             LIMITS,
             collective_timeout_ms=watch.collective_timeout_ms,
+            over=over,
         )
         return _verdict(found, self._pace, self._step) if isinstance(found, HangVerdict) else None
 

@@ -326,7 +326,9 @@ class Watcher:
             if judgement.try_links:
                 self._spawn(self._look_at_links(job_id, watch, linking))
             if judgement.verdict is not None:
-                await self._open(job_id, gathered, judgement.verdict)
+                hanging = self._detecting[job_id].hanging
+                verdict = hanging.instead(judgement.verdict, watch, gathered.echo_ms)
+                await self._open(job_id, gathered, verdict)
 
     def _ask(self, job_id: str, gathered: Gathered, host_id: str) -> None:
         now_ms = self._clock.now_ms()

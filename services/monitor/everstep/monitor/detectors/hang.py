@@ -7,9 +7,9 @@ others have long finished. What a rank does before its first step or between two
 evaluate, save) may take long, and from outside nothing tells it from a loop that never ends: it is
 given nearly as long as the other ranks will wait for it.
 
-Whoever is to be named has to be named before the others give up: their collectives' ends say of
-nobody that it was the one. So of long steps fewer are waited for. Where all wait alike nobody is to
-be named, and there is no hurry.
+Whoever is to be named is named before the others give up, if that can be: their collectives' ends
+say of nobody that it was the one, only the looks before them do. So of long steps fewer are waited
+for. Where all wait alike nobody is to be named, and there is no hurry.
 
 Rejected: one limit for all (15 s shoots evaluations, 10 minutes is no detection), and a limit that
 the user sets for each kind of pause (nobody does, until the first false alarm).
@@ -128,6 +128,15 @@ class Stuck:
     silent_ms: int
     patience_ms: int
     usual_ms: int
+
+
+def given_up(patience: Patience, limits: HangLimits, *, collective_timeout_ms: int) -> Patience:
+    """Return the patience once the others' collectives have failed by their timeout.
+
+    Whatever it is that a rank did in the middle of a step until then, it was too long for them.
+    """
+    waited_ms = max(limits.judge_ms, collective_timeout_ms - limits.timeout_margin_ms)
+    return replace(patience, sure=min(patience.sure, waited_ms))
 
 
 def is_stuck(

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Final
 
 from everstep.core.spec import LayoutSpec
-from everstep.monitor.detectors.hang import HangLimits, Pace, Patience, patience_for
+from everstep.monitor.detectors.hang import HangLimits, Pace, Patience, given_up, patience_for
 from everstep.monitor.detectors.hang_conduct import (
     SPINNING_LOOKS,
     STANDING_LOOKS,
@@ -118,6 +118,7 @@ def judge_hang(
     limits: HangLimits,
     *,
     collective_timeout_ms: int,
+    over: bool = False,
 ) -> HangVerdict | Unsure:
     """Weigh the looks that were taken since the last step.
 
@@ -128,8 +129,11 @@ def judge_hang(
         layout: of the job.
         limits: thresholds.
         collective_timeout_ms: of the job's recovery.
+        over: whether collectives have failed at ``now_ms``, and the looks are from before.
     """
     patience = patience_for(pace, limits, collective_timeout_ms=collective_timeout_ms)
+    if over:
+        patience = given_up(patience, limits, collective_timeout_ms=collective_timeout_ms)
     silent_ms = now_ms - pace.stepped_ms
     looks = looks[-WORKING_LOOKS:]
     if not looks:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from everstep.core.corrections import PositionRange
 from everstep.monitor.events import Action
 from everstep.monitor.ties import Tie
+
+COLLECTIVE_ERROR: Final = "collective_error"  # of a run whose ranks' collectives failed, no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
