@@ -156,8 +156,9 @@ class Lab:
         (self.corpus.parent / "unhurried.py").write_text(UNHURRIED)
         file = self._go_on(name)
         file.unlink(missing_ok=True)
-        env = {"AFTER": str(after), "GO_ON": str(file)}
-        return self.submit(name, entry="unhurried:main", env=env, **changes)
+        pace = {"AFTER": str(after), "GO_ON": str(file)}
+        changes = {"entry": "unhurried:main", **changes, "env": {**changes.get("env", {}), **pace}}
+        return self.submit(name, **changes)
 
     def let_go(self, name: str) -> None:
         """Let the job of that name train at its own pace."""

@@ -164,10 +164,12 @@ def _all_free(lab: Lab, job_id: str) -> bool:
 
 def test_host_is_drained_without_losing_a_step(lab: Lab, ends_equal):
     """Its ranks stop after a last common step, a spare goes on from there, nobody is blamed."""
-    job_id = lab.submit("drained")
+    job_id = lab.submit_unhurried("drained", after=6)
     lab.wait_step(job_id, 6)
     host_id = lab.hosts_of(job_id)[1]["host_id"]
     lab.client.act(job_id, "drain", {"hosts": [host_id], "why": "new firmware"})
+    wait_for("the move", lambda: lab.client.job(job_id)["generation"] == 2)
+    lab.let_go("drained")
     job = ends_equal(job_id)
     first, second = job["recoveries"]
     assert (first["cause"], second["cause"]) == ("launch", "drain")

@@ -160,11 +160,12 @@ def test_controller_away_does_not_disturb_training(lab: Lab, ends_equal):
 
 def test_host_killed_while_the_monitor_is_away_is_found_when_it_is_back(lab: Lab, ends_equal):
     """Nobody judged in the meantime; what matters is told or found again."""
-    job_id = lab.submit("monitor-away")
+    job_id = lab.submit_unhurried("monitor-away", after=FAULT_STEP)
     lab.wait_step(job_id, FAULT_STEP)
     victim = lab.hosts_of(job_id)[1]["host_id"]
     lab.kill_service("monitor", down=True)
     lab.kill_host(victim)
+    lab.let_go("monitor-away")
     lab.start_service("monitor")
     job = ends_equal(job_id)
     (incident,) = lab.incidents(job_id)
