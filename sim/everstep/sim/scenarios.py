@@ -16,6 +16,7 @@ from everstep.sim.network import Conditions
 from everstep.sim.stage import STEPS, Stage, spec_of
 from everstep.sim.stories import STORIES
 from everstep.sim.telling import JOB, Story, launch, one_recovery, step_of
+from everstep.sim.training import Pace
 from everstep.sim.world import Fleet
 from everstep.wire.v1 import jobs_pb2
 
@@ -46,13 +47,24 @@ async def rank_killed(stage: Stage) -> None:
 
 async def rank_stopped(stage: Stage) -> None:
     """One rank stands still and nothing fails: it is found by the stacks of all, within 15 s."""
+    await _one_is_stopped(stage, 20, within_ms=15_000)
+
+
+async def rank_stopped_in_a_long_step(stage: Stage) -> None:
+    """Ten steps would be too long: the others' collectives fail after two minutes."""
+    stage.world.pace = Pace(step_s=15.0)
+    await _one_is_stopped(stage, 4, within_ms=120_000)
+
+
+async def _one_is_stopped(stage: Stage, after_step: int, *, within_ms: int) -> None:
     await launch(stage)
-    await stage.step_reached(JOB, 20)
+    await stage.step_reached(JOB, after_step)
     opened = stage.appended(MONITOR, "incident_opened")
     at_ms, step = stage.world.now_ms, step_of(stage)
     stage.world.hosts[stage.hosts_of(JOB)[1]].stop_rank(2)
+    stage.world.pace = Pace()
     await opened
-    assert stage.world.now_ms - at_ms <= 15_000, stage.world.now_ms - at_ms
+    assert stage.world.now_ms - at_ms <= within_ms, stage.world.now_ms - at_ms
     await one_recovery(stage, "rank_stopped", step)
     [incident] = await stage.incidents(JOB)
     assert incident.ranks == (2,), incident
@@ -347,6 +359,7 @@ SCENARIOS: Final[dict[str, Story]] = {
         undisturbed,
         rank_killed,
         rank_stopped,
+        rank_stopped_in_a_long_step,
         host_lost,
         host_lost_during_recovery,
         bus_restarted,
