@@ -35,7 +35,7 @@ from everstep.monitor.detectors.rank_ends import (
     restore_failed,
     user_error,
 )
-from everstep.monitor.detectors.verdict import Verdict
+from everstep.monitor.detectors.verdict import COLLECTIVE_ERROR, Verdict
 from everstep.monitor.events import HOST_LOST, Action, ExitClass, RankEnded
 from everstep.monitor.policy import Limits
 
@@ -116,6 +116,7 @@ class Judgement:
 
 
 NOT_YET: Final = Judgement()
+MUTE: Final = frozenset({Probe.NO_RESPONDERS, Probe.NO_ANSWER})
 # How a rank may end on a device that breaks under it: by a signal, or by an error of its library.
 BY_A_DEVICE: Final = frozenset({ExitClass.KILLED, ExitClass.USER_ERROR, ExitClass.RESTORE_FAILED})
 
@@ -143,8 +144,9 @@ def judge(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
         return Judgement(probe=to_ask)
     if any(host.probe is Probe.ASKED for host in evidence.hosts):
         return NOT_YET
-    gone = _gone(now_ms, evidence, silent, limits, broken=broken)
-    if any(_is_doubtful(now_ms, host, limits) for host in evidence.hosts):
+    mute = [host for host in evidence.hosts if host.probe in MUTE]
+    gone = _gone(now_ms, mute, silent, limits, broken=broken)
+    if any(_is_doubtful(now_ms, host, limits) for host in mute):
         return NOT_YET  # asked again every second; it speaks, or has been silent for long enough
     if gone:
         return Judgement(verdict=_host_lost(now_ms, evidence, gone))
@@ -197,20 +199,22 @@ def _unasked(now_ms: int, evidence: Evidence, limits: Limits) -> tuple[str, ...]
     )
     fresh_ms = max(since, now_ms - limits.probe_again_ms)
     return tuple(
-        host.host_id
-        for host in evidence.hosts
-        if host.probe is Probe.NOT_ASKED
-        or (host.probe is not Probe.ASKED and host.asked_ms < fresh_ms)
+        [
+            host.host_id
+            for host in evidence.hosts
+            if host.probe is Probe.NOT_ASKED
+            or (host.probe is not Probe.ASKED and host.asked_ms < fresh_ms)
+        ]
     )
 
 
 def _gone(
-    now_ms: int, evidence: Evidence, silent: frozenset[str], limits: Limits, *, broken: bool
+    now_ms: int, mute: list[HostView], silent: frozenset[str], limits: Limits, *, broken: bool
 ) -> tuple[HostView, ...]:
     """Hosts that do not answer, where the run has broken or they have long been silent."""
     return tuple(
         host
-        for host in evidence.hosts
+        for host in mute
         if (broken or host.host_id in silent)
         and (host.probe is Probe.NO_RESPONDERS or _is_unheard(now_ms, host, limits))
     )
@@ -285,7 +289,9 @@ def _vanished(now_ms: int, evidence: Evidence, limits: Limits) -> tuple[HostView
     return tuple(
         host
         for host in evidence.hosts
-        if set(host.missing) - ended and now_ms - host.missing_since_ms >= limits.missing_ms
+        if host.missing
+        and set(host.missing) - ended
+        and now_ms - host.missing_since_ms >= limits.missing_ms
     )
 
 
@@ -315,7 +321,7 @@ def _only_echoes(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
     tried = evidence.links is not None and evidence.links.standing.text
     return Judgement(
         verdict=Verdict(
-            kind="collective_error",
+            kind=COLLECTIVE_ERROR,
             action=Action.RESTART,
             ranks=tuple(sorted({echo.rank for echo in echoes})),
             hosts=(),
