@@ -25,7 +25,7 @@ from everstep.cli.options import register, session_of
 from everstep.cli.output import OUT, ranges
 from everstep.cli.progress import UpProgress
 from everstep.core.errors import Unavailable
-from everstep.local import launch
+from everstep.local import launch, wiping
 from everstep.local.state import SERVICES, Stack, StatePaths
 
 POLL_S: Final = 0.2  # steps take about a second: the kill is within the step that was drawn
@@ -60,6 +60,7 @@ def demo(
     plan = demo_plan.draw(chosen, steps)
     OUT.print(f"seed {plan.seed}: a host dies at step {plan.kill_step} of {plan.steps}")
     target = paths.root / "report.json"
+    wiping.refuse_strange(paths)
     target.unlink(missing_ok=True)
     launch.down(paths, wipe=True)  # whatever an earlier demo has left
     with _taken_down_afterwards(paths, keep=keep):

@@ -71,6 +71,7 @@ def down(
     paths = session_of(context).paths
     _warn_of_jobs(paths, wipe=wipe)
     data = wipe and launch.has_data(paths)
+    original = "" if wipe else launch.original_of(paths)
     found = launch.down(paths, wipe=wipe)
     if data:
         OUT.print(
@@ -78,8 +79,11 @@ def down(
         )
     elif found:
         OUT.print("the stack is down")
+    elif wipe and paths.root.exists():
+        OUT.print(f"no stack has run in {paths.root}: nothing there is deleted", markup=False)
     else:
-        OUT.print(f"no stack runs in {paths.root}: there is nothing to take down")
+        of = f", which is a copy of {original}" if original else ""
+        OUT.print(f"no stack runs in {paths.root}{of}: there is nothing to take down", markup=False)
 
 
 def status(context: typer.Context, as_json: JsonFlag = False) -> None:

@@ -1,21 +1,21 @@
 """Starts and ends a one-machine stack from the outside: what ``up`` and ``down`` do.
 
 The command line prepares ``stack.json`` and starts the supervisor; from then on only the supervisor
-writes there. A lock file keeps two of us apart.
+writes there. A lock file keeps two of us apart. In a copy of a state directory nothing runs: what
+its file names is the original's, and is left alone.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from everstep.core.errors import (
@@ -26,7 +26,7 @@ from everstep.core.errors import (
     Unavailable,
 )
 from everstep.core.system import RandomIds
-from everstep.local import cleanup, control, processes
+from everstep.local import cleanup, control, hosts, processes, wiping
 from everstep.local.fleet import CHIPS_DEFAULT, PODS_DEFAULT, first_fleet
 from everstep.local.state import (
     DROPPED_PREFIX,
@@ -35,9 +35,12 @@ from everstep.local.state import (
     HostConfig,
     Stack,
     StatePaths,
+    home_of,
+    is_copy,
     load_stack,
     save_stack,
 )
+from everstep.local.state_lock import at_work, holder, only_us
 
 POLL_S: Final = 0.2  # fast enough for a person, nothing for the machine
 UP_TIMEOUT_S: Final = (
@@ -46,19 +49,6 @@ UP_TIMEOUT_S: Final = (
 GROW_TIMEOUT_S: Final = 120.0
 DOWN_TIMEOUT_S: Final = 60.0  # servers get 8 s each to end by themselves
 SUPERVISOR: Final = (sys.executable, "-m", "everstep.local.supervisor")
-WIPED: Final = (
-    "stack.json",
-    "supervisor.sock",
-    "logs",
-    "postgres",
-    "nats",
-    "s3",
-    "hosts",
-    "memory",
-    "chaos",
-    "compare",
-)
-
 Progress = Callable[[dict[str, Any]], None]
 
 
@@ -89,9 +79,20 @@ class UpResult:
 def running_stack(paths: StatePaths) -> Stack | None:
     """Return the stack if its supervisor lives."""
     stack = load_stack(paths)
-    if stack is None or stack.supervisor is None or not processes.is_alive(stack.supervisor):
+    if stack is None or stack.supervisor is None or is_copy(paths, stack):
         return None
-    return stack
+    return stack if processes.is_alive(stack.supervisor) else None
+
+
+def original_of(paths: StatePaths) -> str:
+    """Return the directory that this one is a copy of; "" when it is none, or nobody can tell."""
+    try:
+        stack = load_stack(paths)
+    except CorruptData:
+        return ""
+    if stack is None or stack.home is None or not is_copy(paths, stack):
+        return ""
+    return stack.home.path
 
 
 def require_stack(paths: StatePaths) -> Stack:
@@ -99,14 +100,23 @@ def require_stack(paths: StatePaths) -> Stack:
 
     Raises:
         NotFoundError: there is none in this directory.
-        Unavailable: there is one, but its supervisor was killed.
+        Unavailable: there is one, but its supervisor was killed, or is just being started.
     """
     stack = load_stack(paths)
+    if stack is not None and is_copy(paths, stack):
+        original = original_of(paths)
+        raise NotFoundError(
+            f"no stack runs in {paths.root}, which is a copy of {original}: `everstep --state "
+            f"{original}` reaches that one, `everstep up` starts one here"
+        )
+    up = stack is not None and stack.supervisor is not None and processes.is_alive(stack.supervisor)
+    if not up and holder(paths) == "up":
+        raise Unavailable(f"the stack in {paths.root} is being started: ask again in a few seconds")
     if stack is None or stack.supervisor is None:
         raise NotFoundError(
             f"no stack runs in {paths.root}: `everstep up` starts one, --state names another"
         )
-    if not processes.is_alive(stack.supervisor):
+    if not up:
         raise Unavailable(
             f"the supervisor of the stack in {paths.root} is dead: `everstep up` starts the stack "
             "again and its jobs go on, `everstep down` ends what is left of it"
@@ -137,9 +147,11 @@ def up(
 
     Raises:
         EverstepError: it does not come up; the message says which part and where its log is.
+        KeyboardInterrupt: it was taken down again.
     """
+    wiping.refuse_strange(paths)
     paths.create()
-    with only_us(paths):
+    with only_us(paths, "up"):
         if running_stack(paths) is not None:
             _wait_running(paths, progress)
             if plan.chaos and not require_stack(paths).chaos:
@@ -153,13 +165,20 @@ def up(
             added = tuple(answer["added"])
             return UpResult(stack=require_stack(paths), was_up=True, added=added)
         before = load_stack(paths)
-        if before is not None:
+        if before is not None and is_copy(paths, before):
+            _adopt(paths, before)
+        elif before is not None:
             cleanup.sweep(paths, before)
         save_stack(paths, _new_stack(paths, plan, before))
-        process = _start_supervisor(paths, supervisor)
+        process: subprocess.Popen[bytes] | None = None
         try:
+            with _interrupted_later():
+                process = _start_supervisor(paths, supervisor)
             _wait_running(paths, progress, process)
-        except EverstepError:
+        except (EverstepError, KeyboardInterrupt):
+            progress({"phase": "stopping", "doing": "", "problem": "", "units": []})
+            if process is not None:
+                _end(process)
             _stop(paths)
             raise
         return UpResult(stack=require_stack(paths), was_up=False)
@@ -167,29 +186,31 @@ def up(
 
 def has_data(paths: StatePaths) -> bool:
     """Say whether there is anything that ``down`` with ``wipe`` would delete."""
-    return any((paths.root / name).exists() for name in WIPED)
+    return paths.stack_file.exists()
 
 
 def down(paths: StatePaths, *, wipe: bool) -> bool:
     """Take the stack down and clean up; say whether there was anything.
 
+    A directory that has never had a stack, and the original of a copy, stay as they are.
+
     Args:
         paths: where.
         wipe: also delete its data: databases, checkpoints, logs.
+
+    Raises:
+        Unavailable: another start or stop is at work.
     """
-    if not paths.root.exists():
+    if not paths.stack_file.exists():
+        if holder(paths):
+            raise at_work(paths)
         return False
-    with only_us(paths):
+    with only_us(paths, "down"):
         found = _stop(paths)
         if wipe:
-            for name in WIPED:
-                _remove(paths.root / name)
+            wiping.wipe(paths)
     if wipe:
-        paths.lock.unlink(missing_ok=True)
-        with contextlib.suppress(
-            OSError
-        ):  # somebody keeps other things there, e.g. a demo's report
-            paths.root.rmdir()
+        wiping.drop_directory(paths)
     return found
 
 
@@ -198,7 +219,7 @@ def _stop(paths: StatePaths) -> bool:
         stack = load_stack(paths)
     except CorruptData:
         return _stop_unknown(paths)
-    if stack is None:
+    if stack is None or is_copy(paths, stack):
         return False
     supervisor = stack.supervisor
     was_up = supervisor is not None and processes.is_alive(supervisor)
@@ -223,13 +244,31 @@ def _stop_unknown(paths: StatePaths) -> bool:
     return True
 
 
+def _adopt(paths: StatePaths, copy: Stack) -> None:
+    """Forget which processes a copied state tells of, so that it can be a stack of its own.
+
+    Raises:
+        RefusedError: they run: their databases were copied while somebody wrote to them.
+    """
+    if copy.supervisor is not None and processes.is_alive(copy.supervisor):
+        raise RefusedError(
+            "copied_while_up",
+            f"{paths.root} is a copy of {original_of(paths)}, whose stack was up: such databases "
+            "are not whole. Take that one down before you copy it; `everstep down --wipe` deletes "
+            "this copy and leaves that one alone",
+        )
+    for host in copy.hosts:
+        hosts.forget_run_files(paths, host.host_id)
+
+
 def _new_stack(paths: StatePaths, plan: Plan, before: Stack | None) -> Stack:
     """Keep secrets and identity of an earlier run: its databases were made with them."""
     # Not on top: a plain installation, made to talk to a cluster, has no database driver.
     from everstep.local.servers import new_credentials, new_ports, new_service_ports
 
     ids = RandomIds()
-    stack_id = before.stack_id if before is not None else ids.new_id("")[:12]
+    own = before if before is not None and not is_copy(paths, before) else None
+    stack_id = own.stack_id if own is not None else ids.new_id("")[:12]
     shared = SHM.is_dir() and os.access(SHM, os.W_OK)
     servers = new_ports(ids)
     root = SHM / f"everstep-{stack_id}" if shared else paths.root / "memory"
@@ -242,6 +281,7 @@ def _new_stack(paths: StatePaths, plan: Plan, before: Stack | None) -> Stack:
         hosts=plan.fleet(),
         spares=plan.spares,
         chaos=plan.chaos,
+        home=home_of(paths),
     )
 
 
@@ -286,20 +326,27 @@ def _wait_running(
 
 
 @contextlib.contextmanager
-def only_us(paths: StatePaths) -> Iterator[None]:
-    """Hold the lock of starts and stops. Raises Unavailable when somebody else does."""
-    with paths.lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Unavailable(
-                f"another `everstep up` or `everstep down` is at work on {paths.root}: wait for it"
-            ) from None
+def _interrupted_later() -> Iterator[None]:
+    """Hold a Ctrl-C back until the end: a process started meanwhile would be known to nobody."""
+    held: list[int] = []
+
+    def hold(number: int, _: FrameType | None) -> None:
+        held.append(number)
+
+    before = signal.signal(signal.SIGINT, hold)
+    try:
         yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        raise KeyboardInterrupt
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def _end(supervisor: subprocess.Popen[bytes]) -> None:
+    """End a supervisor that may not have said yet that it is one."""
+    supervisor.terminate()
+    try:
+        supervisor.wait(timeout=DOWN_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        supervisor.kill()
+        supervisor.wait()

@@ -76,6 +76,19 @@ class HostConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """The directory that a ``stack.json`` was written for.
+
+    A copy of it elsewhere names the processes and the host memory of a stack that is not there. A
+    directory that was moved is still the same one, and so is one that is mounted anew.
+    """
+
+    path: str
+    device: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
     """All that ``stack.json`` holds."""
 
@@ -89,6 +102,7 @@ class Stack:
     chaos: bool = False  # whether faults may be injected: `everstep up --chaos`
     supervisor: ProcessRecord | None = None
     processes: tuple[ProcessRecord, ...] = ()
+    home: Home | None = None  # None: an earlier version did not note it
     version: int = 1
 
     def url(self, service: str) -> str:
@@ -208,6 +222,20 @@ def load_stack(paths: StatePaths) -> Stack | None:
             f"{paths.stack_file} cannot be read ({error}): "
             "`everstep down --wipe` removes it and all data"
         ) from error
+
+
+def home_of(paths: StatePaths) -> Home:
+    """Return what tells a state directory, which exists, from a copy."""
+    found = paths.root.stat()
+    return Home(path=str(paths.root), device=found.st_dev, inode=found.st_ino)
+
+
+def is_copy(paths: StatePaths, stack: Stack) -> bool:
+    """Say whether the stack's file lies in another directory than it was written for."""
+    if stack.home is None:
+        return False
+    here, home = home_of(paths), stack.home
+    return here.path != home.path and (here.device, here.inode) != (home.device, home.inode)
 
 
 def save_stack(paths: StatePaths, stack: Stack) -> None:

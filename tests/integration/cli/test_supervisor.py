@@ -11,6 +11,7 @@ import pytest
 from everstep.core.errors import CorruptData, NotFoundError, RefusedError, Unavailable
 from everstep.local import hosts, launch, processes
 from everstep.local.state import StatePaths, load_stack
+from everstep.local.state_lock import only_us
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_stack.py")))
 PLAN = launch.Plan(hosts=2, spares=1, chips=2, pods=2)
@@ -312,5 +313,8 @@ def test_supervisor_that_dies_at_once_is_told_with_its_log(paths):
 def test_second_up_at_the_same_time_is_told_to_wait(paths):
     """Two starts of one stack would fight over its ports."""
     paths.create()
-    with launch.only_us(paths), pytest.raises(Unavailable, match="wait for it"):
+    with (
+        only_us(paths, "down"),
+        pytest.raises(Unavailable, match=r"`everstep down` is at work on .*: wait"),
+    ):
         bring_up(paths)
