@@ -158,9 +158,18 @@ class Client:
     # ---- checkpoint-registry, host-inventory
 
     def checkpoints(self, job_id: str = "") -> list[Json]:
-        """Return checkpoints, of one job if asked."""
+        """Return checkpoints, of one job if asked; none of one the registry has not heard of yet.
+
+        Whether there is such a job the controller knows.
+        """
         params = {"job_id": job_id} if job_id else {}
-        return list(self._ask(REGISTRY, "GET", "/v1/checkpoints", params=params)["checkpoints"])
+        try:
+            answer = self._ask(REGISTRY, "GET", "/v1/checkpoints", params=params)
+        except NotFoundError:
+            if not job_id:
+                raise
+            return []
+        return list(answer["checkpoints"])
 
     def checkpoint(self, job_id: str, step: int, generation: int | None = None) -> Json:
         """Return one checkpoint with its shards; the newest generation's unless asked."""

@@ -231,11 +231,32 @@ async def test_memory_map_shows_what_hosts_hold(registry, job_id, bus):
         await bus.publish(host_subject(host, "metrics"), metrics.SerializeToString())
 
     async def told_by_both() -> dict:
-        found = await registry.get("/v1/memory", job_id=job_id)
-        hosts = {copy["host_id"] for rank in found["ranks"] for copy in rank["copies"]}
+        answer = await registry.http.get("/v1/memory", params={"job_id": job_id})
+        found = answer.json()
+        hosts = {copy["host_id"] for rank in found.get("ranks", ()) for copy in rank["copies"]}
         return found if hosts == {"h0", "h1"} else {}
 
     found = await until(told_by_both)
     assert found["common_step"] == 6
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1]
-    assert (await registry.get("/v1/memory", job_id="nobody"))["ranks"] == []
+
+
+async def test_job_that_nobody_has_heard_of_is_told_from_one_that_has_nothing_yet(
+    registry, job_id, bus
+):
+    """A mistyped id would look like an answer."""
+    for path in ("/v1/checkpoints", "/v1/memory"):
+        unknown = await registry.http.get(path, params={"job_id": job_id})
+        assert unknown.status_code == 404
+        assert f"no job '{job_id}'" in unknown.json()["error"]["message"]
+    controller = FakeService(bus, "controller")
+    await controller.publish("job_submitted", job_id=job_id, spec_json=json.dumps(SPEC))
+
+    async def heard() -> bool:
+        found = await registry.http.get("/v1/memory", params={"job_id": job_id})
+        return found.status_code == 200
+
+    await until(heard)
+    assert (await registry.get("/v1/checkpoints", job_id=job_id))["checkpoints"] == []
+    assert (await registry.get("/v1/memory", job_id=job_id))["ranks"] == []
+    assert "checkpoints" in await registry.get("/v1/checkpoints")

@@ -248,6 +248,16 @@ def test_unknown_job_is_named_and_a_job_without_checkpoints_has_none_yet(service
         run("checkpoints", "--job", "nosuch")
 
 
+def test_job_that_the_registry_has_not_heard_of_yet_has_no_checkpoints(services):
+    """In the moment after its launch; the controller knows it."""
+    error = {"error": {"code": "not_found", "message": "no job 'new'"}}
+    services.on("GET", "/v1/checkpoints", error, 404)
+    services.on("GET", "/v1/jobs/new", {"job_id": "new"})
+    assert run("checkpoints", "--job", "new").stdout == "no checkpoints yet\n"
+    with pytest.raises(NotFoundError, match="/v1/jobs/nosuch"):
+        run("checkpoints", "--job", "nosuch")
+
+
 def test_step_beyond_64_bits_is_wrong_usage(services):
     """No checkpoint can have it."""
     result = run("checkpoints", "show", "j", str(2**63))

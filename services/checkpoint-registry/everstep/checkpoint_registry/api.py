@@ -111,6 +111,8 @@ def routes(store: PostgresStore, memory: MemoryMap, registry: Registry, clock: C
         """List checkpoints, of one job if asked; deleted ones only with ``deleted=true``."""
         async with store.reading() as connection:
             found = await queries.listed(connection, job_id, with_deleted=deleted)
+        if job_id is not None and not found:
+            await require_known(job_id)
         job_ids = sorted({row["job_id"] for row in found})
         histories = {job_id: await registry.history(job_id) for job_id in job_ids}
         judged = [_judged(row, histories[row["job_id"]]) for row in found]
@@ -133,7 +135,19 @@ def routes(store: PostgresStore, memory: MemoryMap, registry: Registry, clock: C
     @router.get("/v1/memory", tags=["checkpoints"])
     async def held(job_id: str) -> Memory:
         """Return where the snapshots of every rank of a running job lie."""
+        if not memory.holdings(job_id):
+            await require_known(job_id)
         return Memory.model_validate(memory.of_job(job_id))
+
+    async def require_known(job_id: str) -> None:
+        """Tell a job that has nothing here from one that there is not."""
+        if await registry.history(job_id) != History():
+            return
+        async with store.reading() as connection:
+            if not await queries.is_known(connection, job_id):
+                raise NotFoundError(
+                    f"the registry has heard of no job {job_id!r}; `everstep jobs` lists them"
+                )
 
     async def newest_of(job_id: str, step: int) -> int:
         async with store.reading() as connection:

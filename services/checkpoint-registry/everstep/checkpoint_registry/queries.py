@@ -125,6 +125,12 @@ async def one(
     return found
 
 
+async def is_known(connection: AsyncConnection, job_id: str) -> bool:
+    """Say whether there ever was a checkpoint of the job, deleted or not, whole or not."""
+    query = select(CHECKPOINTS.c.job_id).where(CHECKPOINTS.c.job_id == job_id).limit(1)
+    return (await connection.execute(query)).first() is not None
+
+
 async def newest_generation(connection: AsyncConnection, job_id: str, step: int) -> int | None:
     """Return the newest generation that has a checkpoint of a step, deleted or not."""
     c = CHECKPOINTS.c
