@@ -19,7 +19,9 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    case,
     insert,
+    null,
     select,
     update,
 )
@@ -235,8 +237,12 @@ def _generation_changes(fact: e.Event) -> dict[str, Any]:
 def _job_changes(fact: e.Event) -> dict[str, Any]:
     match fact:
         case e.GenerationBegun():
-            # A job that had ended may be restarted.
-            open_again = {"ended_at_ms": None, "why": ""}
+            # A job that had ended may be restarted; its hosts may serve another by then.
+            open_again = {
+                "ended_at_ms": None,
+                "why": "",
+                "placement": case((JOBS.c.ended_at_ms.is_(None), JOBS.c.placement), else_=null()),
+            }
             return {
                 "generation": fact.generation,
                 "missing": 0,
