@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
 from tests.spec import spec
 from tests.unit.controller.facts import JOB, PLACED_1, RUNNING, SPEC, SUBMITTED, begun, placement
 
@@ -105,6 +106,14 @@ def test_hold_pauses_and_says_why():
     held = PauseRequested(job_id=JOB, at_ms=50, incident_id="i1", why=SPIKE.reason)
     JOBS.given(*RUNNING).when(hold).then(held, HELD)
     assert JOBS.given(*RUNNING, held, HELD).state.phase is Phase.PAUSING
+
+
+@pytest.mark.parametrize(("found", "before"), [(0, 50), (60, 50), (40, 40)])
+def test_hold_on_the_way_back_leaves_what_was_suspect_before(found, before):
+    """What is held for says nothing for the states that were to be left behind already."""
+    hold = replace(SPIKE, generation=2, verdict=Verdict.HOLD, before_step=found)
+    _, held = JOBS.given(*RUNNING, BACK).when(hold).decision.events
+    assert (held.cause, held.before_step) == ("pause", before)
 
 
 def test_job_that_was_held_does_not_go_on_from_the_suspect_state():

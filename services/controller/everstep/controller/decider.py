@@ -274,8 +274,7 @@ def _recover(command: RecoverJob, job: Job) -> Decision:
     begun = again(job, lost, command.at_ms, why=why, incident=command.incident_id, unsound=unsound)
     corrupt = command.kind == SILENT_CORRUPTION and command.before_step > 0
     if isinstance(begun, GenerationBegun) and (corrupt or command.verdict is Verdict.ROLL_BACK):
-        suspect = [step for step in (job.before_step, command.before_step) if step]
-        begun = replace(begun, before_step=min(suspect), skipped=command.skipped)
+        begun = replace(begun, before_step=_sound_before(job, command), skipped=command.skipped)
     if isinstance(begun, GenerationBegun) and lost and command.kind == SILENT_CORRUPTION:
         begun = replace(begun, lost_why=command.kind)
     return Accepted((begun,))
@@ -292,10 +291,15 @@ def _hold(job: Job, incident: RecoverJob) -> Decision:
     begun = replace(
         paused_or_resumed(job, "pause", incident.at_ms),
         incident_id=incident.incident_id,
-        before_step=incident.before_step,
+        before_step=_sound_before(job, incident),
         remark=f"held: {incident.reason}",
     )
     return Accepted((held, begun))
+
+
+def _sound_before(job: Job, incident: RecoverJob) -> int:
+    """Return the first step that is suspect, of this incident or of one before; 0: none is."""
+    return min((step for step in (job.before_step, incident.before_step) if step), default=0)
 
 
 def _refused(command: RecordRefused, job: Job) -> Event:
