@@ -241,7 +241,7 @@ def _document(text: str) -> Any:
     """Return a file's one JSON value; None if it is lines of events."""
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # what is nested too deeply is no line of events either
         return None
     return None if isinstance(document, dict) and "recorded_at_ms" in document else document
 

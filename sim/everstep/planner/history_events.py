@@ -84,7 +84,9 @@ def _parsed(text: str, source: str) -> Iterable[tuple[str, Json, int]]:
             kind = event["type"].partition(".")[0]
             payload = event.get(kind, {})
             yield kind, payload, int(event["recorded_at_ms"])
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        except (
+            ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError,
+        ) as error:  # fmt: skip
             raise InvalidInput(
                 f"{source} is no history: line {number} is no event as `everstep events --json` "
                 "prints it, and the whole is nothing that `everstep jobs export` has written"

@@ -148,10 +148,10 @@ def _axis(spec: str, count: int) -> Axis:
     if found is None:
         values = [parse(one) for one in text.split(",")]
     else:
-        if found["count"] is not None:
-            count = int(found["count"])
+        asked = (found["count"] or str(count)).lstrip("0") or "0"
+        count = int(asked[: len(str(VALUES_MAX)) + 1])  # a longer one is too many anyway
         if not 2 <= count <= VALUES_MAX:
-            raise InvalidInput(f"--sweep {spec!r} asks for {count} values: 2 to {VALUES_MAX}")
+            raise InvalidInput(f"--sweep {spec!r} asks for {asked} values: 2 to {VALUES_MAX}")
         values = _spread(spec, parse, (found["first"], found["last"]), count)
         if PARAMETERS[name].whole:
             values = [float(round(value)) for value in values]

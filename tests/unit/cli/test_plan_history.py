@@ -154,6 +154,7 @@ def no_history(tmp_path, text):
     [
         (None, NotFoundError, "there is no file"),
         ("hello", InvalidInput, "is no history: line 1 is no event"),
+        ("[" * 100_000, InvalidInput, "is no history: line 1 is no event"),
         ("[1, 2]", InvalidInput, "is no history: expected what"),
         ('{"format": "everstep-history", "version": 9}', InvalidInput, "has version 9"),
         ('{"type": "a.v1", "recorded_at_ms": "1"}', InvalidInput, "does not begin with a job's"),

@@ -34,6 +34,7 @@ def test_sweep_without_a_count_takes_nine_values_and_a_pair_seven_each():
 @pytest.mark.parametrize(
     ("specs", "complaint"),
     [
+        (["chips=1..2:" + "9" * 5_000], "asks for 9{5000} values: 2 to"),
         (["restart"], "names no range"),
         (["restart="], "names no range"),
         (["luck=1..2"], "cannot vary 'luck': one of params,"),
