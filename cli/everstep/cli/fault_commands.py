@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -11,6 +11,8 @@ from everstep.cli.output import OUT, print_json
 from everstep.core.errors import InvalidInput
 from everstep.core.ids import is_valid_id
 from everstep.local import launch
+
+RANK_DIGITS_MAX: Final = 9  # a billion ranks are in no job
 
 kill_app = typer.Typer(
     name="kill",
@@ -71,7 +73,7 @@ def kill_rank(
       everstep kill rank demo-4f21ac 3
     """
     *jobs, text = which
-    if len(jobs) > 1 or not text.isdecimal():
+    if len(jobs) > 1 or not text.isdecimal() or len(text) > RANK_DIGITS_MAX:
         given = " ".join(which)
         raise InvalidInput(f"{given!r} names no rank: give a number, or a job and a number")
     job = jobs[0] if jobs else ""

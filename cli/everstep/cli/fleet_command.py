@@ -22,6 +22,7 @@ SCENARIO: Final = "llama3"
 DAYS_DEFAULT: Final = 64  # of the project's target
 DAYS_MIN: Final = 0.001  # a minute and a half
 DAYS_MAX: Final = 3_650.0  # ten years
+SEEDS_MAX: Final = 100_000  # chosen, not measured: a list of them is kept in memory
 QUIET_S: Final = 2.0  # what is over sooner needs no progress
 LINE_S: Final = 10.0  # between lines where nobody looks at a terminal
 
@@ -36,7 +37,8 @@ def fleet(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all chance; the first one.")] = 1,
     seeds: Annotated[
-        int, typer.Option("-n", "--seeds", min=1, help="So many seeds, from --seed on.")
+        int,
+        typer.Option("-n", "--seeds", min=1, max=SEEDS_MAX, help="So many seeds, from --seed on."),
     ] = 1,
     days: Annotated[float, typer.Option(help="How long, in simulated days.")] = DAYS_DEFAULT,
     processes: Annotated[int, typer.Option(min=0, help="At once; 0: one a core.")] = 0,
@@ -97,7 +99,14 @@ def _runs(scenarios: Sequence[str], seeds: range, days: float) -> list[SeedRun]:
 
     if not DAYS_MIN <= days <= DAYS_MAX:
         raise InvalidInput(f"--days {days:g}: expected {DAYS_MIN:g} to {DAYS_MAX:,.0f}")
-    loaded = {name: load(name) for name in scenarios}
+    loaded = {}
+    for name in scenarios:
+        try:
+            loaded[name] = load(name)
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"{name} is no scenario: it is no text") from error
+        except RecursionError as error:
+            raise InvalidInput(f"{name} is no scenario: it is nested too deeply") from error
     return [
         SeedRun(named=name, scenario=scenario, seed=seed, days=days)
         for name, scenario in loaded.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from glob import escape
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +34,7 @@ def find(paths: StatePaths, name: str) -> Path:
         return direct
     job, _, rank = name.rpartition("/")
     if rank.isdecimal():
-        of_rank = (paths.root / "hosts").glob(f"*/logs/{job}/gen-*/rank-{rank}.log")
+        of_rank = (paths.root / "hosts").glob(f"*/logs/{escape(job)}/gen-*/rank-{rank}.log")
         newest = max(of_rank, key=lambda path: path.stat().st_mtime_ns, default=None)
         if newest is not None:
             return newest
@@ -50,7 +51,7 @@ def find(paths: StatePaths, name: str) -> Path:
 def show(path: Path, *, lines: int, follow: bool) -> None:
     """Print the last ``lines`` lines, and what comes after them if asked, until interrupted."""
     with path.open(encoding="utf-8", errors="replace") as file:
-        sys.stdout.writelines(deque(file, maxlen=lines))
+        sys.stdout.writelines(deque(file, maxlen=min(lines, sys.maxsize)))
         sys.stdout.flush()
         while follow:
             line = file.readline()
