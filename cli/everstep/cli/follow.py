@@ -1,7 +1,7 @@
 """Follows a job: asks the services in turn and hands what is new to a view.
 
-Services may be killed while we look; training goes on without them, so the follower says so and
-keeps asking. It gives up only when nobody has answered for a long time.
+Services may be killed or fail while we look; training goes on without them, so the follower says so
+and keeps asking. It gives up only when nobody has answered for a long time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from everstep.cli.position import ENDED, is_present, newest_point, restored_step
-from everstep.core.errors import NotFoundError, Unavailable
+from everstep.core.errors import EverstepError, NotFoundError, Unavailable
 
 POLL_S: Final = 0.5  # steps of a small job take about a second
 SILENCE_S_MAX: Final = 90.0  # longer than any restart of the control plane
@@ -106,13 +106,15 @@ class Follower:
 
         Raises:
             NotFoundError: there is no such job.
-            Unavailable: the controller has never answered.
+            EverstepError: the controller has never answered, or not with a job.
         """
         seen = self._seen
         try:
             job = self._source.job(self._job_id)
             trouble = ""
-        except Unavailable as error:
+        except NotFoundError:
+            raise
+        except EverstepError as error:
             if seen is None:
                 raise
             job, trouble = seen.job, f"{error}; training goes on without it"
@@ -122,7 +124,7 @@ class Follower:
             self._ask_monitor(seen)
         except NotFoundError:
             pass  # the monitor has not heard of the job yet
-        except Unavailable as error:
+        except EverstepError as error:
             seen.trouble = seen.trouble or f"{error}; training goes on without it"
         return seen
 

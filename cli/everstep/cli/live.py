@@ -15,6 +15,8 @@ from everstep.cli.follow import Seen
 from everstep.cli.output import PHASE_STYLES, clock_time, duration, ranges, share
 
 INCIDENTS_SHOWN: Final = 5  # more scroll the loss off a small screen
+HEALTH_SKIPPED: Final = "skipped_non_finite"  # as the ranks tell it of an update that was left out
+NOT_FINITE: Final = "not finite"
 
 
 class LineView:
@@ -103,7 +105,7 @@ def panel(seen: Seen) -> RenderableType:
         "step", Group(f"{step}/{total}", ProgressBar(total=total, completed=step, width=40))
     )
     if last is not None:
-        facts.add_row("loss", f"{last['loss']:.4f}   gradient norm {last['grad_norm']:.3f}")
+        facts.add_row("loss", f"{loss_of(last)}   gradient norm {norm_of(last)}")
         facts.add_row("speed", f"{seen.tokens_per_s:,.0f} tokens/s, {last['step_time_ms']:.0f} ms")
     facts.add_row("goodput", goodput_line(seen.goodput))
     facts.add_row("hosts", hosts_line(job))
@@ -124,9 +126,25 @@ def step_line(seen: Seen) -> str:
     assert last is not None, "called for a new step"
     total = seen.job.get("steps")
     return (
-        f"step {last['step']}{f'/{total}' if total else ''}  loss {last['loss']:.4f}  "
+        f"step {last['step']}{f'/{total}' if total else ''}  loss {loss_of(last)}  "
         f"{seen.tokens_per_s:,.0f} tokens/s  goodput {useful_share(seen.goodput)}"
     )
+
+
+def loss_of(point: dict[str, Any]) -> str:
+    """Return a step's loss; the monitor tells null where there was none, or no finite one.
+
+    A loss that is not finite is never applied, so a step that was tells null because nobody gave
+    one.
+    """
+    if point["loss"] is not None:
+        return f"{point['loss']:.4f}"
+    return NOT_FINITE if point.get("health") == HEALTH_SKIPPED else "-"
+
+
+def norm_of(point: dict[str, Any]) -> str:
+    """Return a step's gradient norm, which every step has: null is one that is not finite."""
+    return NOT_FINITE if point["grad_norm"] is None else f"{point['grad_norm']:.3f}"
 
 
 def phase_line(job: dict[str, Any]) -> str:

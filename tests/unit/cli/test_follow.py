@@ -5,7 +5,7 @@ from rich.console import Console
 
 from everstep.cli.follow import Follower, Seen
 from everstep.cli.live import LineView, goodput_line, incident_line, panel, phase_line, shortage
-from everstep.core.errors import NotFoundError, Unavailable
+from everstep.core.errors import NotFoundError, RefusedError, Unavailable
 
 
 def job_in(phase, *, step=0, generation=1, detail=""):
@@ -191,6 +191,47 @@ def test_watch_of_a_long_run_begins_where_it_is():
     seen = Follower(services, "j").look()
     assert [p["step"] for p in seen.fresh] == list(range(69_981, 70_001))
     assert len(services.asked_after) < 20
+
+
+@pytest.mark.parametrize(
+    ("told", "loss", "norm"),
+    [
+        ({"loss": None, "grad_norm": None}, "not finite", "not finite"),
+        ({"grad_norm": None}, "2.5000", "not finite"),
+        ({"loss": None, "health": "ok"}, "-", "1.000"),
+    ],
+)
+def test_step_without_a_finite_loss_or_norm_is_told_in_words(told, loss, norm):
+    """The monitor tells null for both; a job may give no loss, and every one has a norm."""
+    usual = {"loss": 2.5, "health": "skipped_non_finite"}
+    services = FakeServices((job_in("succeeded", step=1), [{**point(1), **usual, **told}]))
+    _, lines = lines_of(services)
+    assert lines[0] == f"step 1/10  loss {loss}  0 tokens/s  goodput 90.0 %"
+    out = io.StringIO()
+    Console(file=out, width=120).print(panel(Follower(services, "j").look()))
+    assert f"{loss}   gradient norm {norm}" in out.getvalue()
+
+
+def test_service_that_fails_for_a_while_is_told_and_waited_for():
+    """An answer of 500 ends no watch: training goes on without the services."""
+    failed = RefusedError("error", "the database is away")
+    services = FakeServices(
+        (job_in("running"), [point(1)]),
+        (job_in("running"), failed),
+        (failed, [point(1)]),
+        (job_in("succeeded", step=2), [point(2)]),
+    )
+    job, lines = lines_of(services)
+    assert job["phase"] == "succeeded"
+    assert lines.count("the database is away; training goes on without it") == 1
+    assert "all services answer again" in lines
+
+
+def test_refusal_of_the_first_look_is_an_error():
+    """Nothing is known of the job yet."""
+    services = FakeServices((RefusedError("error", "no"), []))
+    with pytest.raises(RefusedError, match="no"):
+        Follower(services, "j").look()
 
 
 def test_throughput_counts_only_the_newest_generation():
