@@ -163,6 +163,7 @@ class Bus(Protocol):
 
         Raises:
             Unavailable: not stored for certain; send again with the same id.
+            InvalidInput: no stream stores the subject, or the server takes no so large message.
         """
         ...
 

@@ -6,7 +6,8 @@ that the bus does not take now: consumers take positions to grow, and skip what 
 
 An event that does not fit its message may be one that a newer instance of the service has stored:
 that gets ``SET_ASIDE_AFTER_S`` to publish it. If nobody could, it is set aside, loudly: it stays in
-the store, and who needs it misses it, but one job's impossible number does not stop all others.
+the store, and who needs it misses it, but one job's impossible number does not stop all others. So
+is one that the bus will never take because it is too large, unless the limit is raised meanwhile.
 
 Two instances of a service may publish at once. Each goes through all events in order, the stream
 drops what comes again within its duplicate window, and consumers skip what comes again later: so
@@ -25,7 +26,7 @@ from typing import Any, Final
 from google.protobuf.json_format import ParseError
 
 from everstep.bus.tracing import publishing
-from everstep.core.errors import CorruptData, Unavailable
+from everstep.core.errors import CorruptData, EverstepError, InvalidInput, Unavailable
 from everstep.core.ids import slug
 from everstep.core.ports import Bus, EventStore, StoredEvent
 from everstep.core.system import Clock
@@ -66,7 +67,7 @@ class Outbox:
         self._clock = clock
         self._woken = asyncio.Event()
         self._trouble = ""
-        self.set_aside = 0  # events that could not be published and never can
+        self.set_aside = 0  # events that could not be published, and were passed over
         self._waiting_since_ms: int | None = None
         self._stuck_at = 0
         self._stuck_since_ms = 0.0
@@ -94,7 +95,7 @@ class Outbox:
             self._woken.clear()
             try:
                 published = await self.publish_batch()
-            except (Unavailable, CorruptData) as error:
+            except (Unavailable, CorruptData, InvalidInput) as error:
                 self._note(str(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
@@ -110,6 +111,7 @@ class Outbox:
         Raises:
             Unavailable: the store or the bus; everything up to the failure is published.
             CorruptData: an event that does not fit the contract; the ones before are published.
+            InvalidInput: an event that the bus will not take, as it is; likewise.
         """
         position = await self._store.cursor(CURSOR)
         events = await self._store.read_all(after_position=position, limit=BATCH_MAX)
@@ -128,19 +130,23 @@ class Outbox:
     async def _publish(self, event: StoredEvent) -> None:
         try:
             envelope = self._to_envelope(event)
-        except CorruptData as error:
-            if not self._nobody_could(event):
+            if envelope is not None:
+                await self._send(event, envelope)
+        except EverstepError as error:
+            if error.retryable or not self._nobody_could(event):
                 raise
             self.set_aside += 1
             _log.error("outbox: set aside, nobody will hear of it: %s", error)
-            return
-        if envelope is None:
-            return
+
+    async def _send(self, event: StoredEvent, envelope: EventEnvelope) -> None:
         subject = event_subject(self._service, envelope)
-        with publishing(subject, envelope.traceparent):
-            await self._bus.publish_durable(
-                subject, envelope.SerializeToString(), message_id=event.event_id
-            )
+        try:
+            with publishing(subject, envelope.traceparent):
+                await self._bus.publish_durable(
+                    subject, envelope.SerializeToString(), message_id=event.event_id
+                )
+        except InvalidInput as error:
+            raise InvalidInput(f"event {event.event_id} cannot be published: {error}") from None
 
     def _nobody_could(self, event: StoredEvent) -> bool:
         """Whether an event that we cannot publish has had time to be published by another."""

@@ -47,7 +47,7 @@ class Metrics:
         )
         self.outbox_set_aside = Gauge(
             "everstep_outbox_set_aside_events",
-            "Events that did not fit their message and were never published, since the start.",
+            "Events that could not be published and were passed over, since the start.",
             registry=self.registry,
         )
         self.consumer_lag = Gauge(

@@ -11,7 +11,7 @@ from tests.toy import AGGREGATE, CODEC, Command, Cordon, Event, Host, Note
 from tests.waiting import until
 
 from everstep.bus.nats import NatsBus
-from everstep.core.errors import CorruptData, Unavailable
+from everstep.core.errors import CorruptData, InvalidInput, Unavailable
 from everstep.core.ports import Bus, EventStore, Message, StoredEvent
 from everstep.core.system import RandomIds, SystemClock
 from everstep.eventstore.outbox import CURSOR, SET_ASIDE_AFTER_S, Outbox, envelopes
@@ -234,6 +234,38 @@ async def test_event_that_nobody_can_publish_is_set_aside_in_the_end(
         await handler(store).handle(Cordon(host_id=host_id))
     running = asyncio.create_task(box.run())
     await until(lambda: box.trouble)
+    assert (bus.stored, box.set_aside) == (["h1"], 0)
+    clock.ahead_ms = int(SET_ASIDE_AFTER_S * 1000)
+    await until(lambda: len(bus.stored) == 2)
+    await until(lambda: not box.trouble)
+    running.cancel()
+    assert (bus.stored, box.set_aside) == (["h1", "h3"], 1)
+    assert "set aside, nobody will hear of it: event e-" in caplog.text
+
+
+class Small(Refuses):
+    """A bus that takes no message of more bytes."""
+
+    async def publish_durable(self, subject: str, data: bytes, *, message_id: str) -> None:
+        if len(data) > 1000:
+            raise InvalidInput(f"{subject}: {len(data)} bytes are more than the server takes")
+        await super().publish_durable(subject, data, message_id=message_id)
+
+
+async def test_event_that_the_bus_will_never_take_is_set_aside_in_the_end(
+    store: PostgresStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The loop itself goes on, says why nothing is published, and then passes the event over."""
+    bus, clock = Small(), Later()
+    to_envelope = envelopes("toy", [CODEC])
+    box = Outbox(store, bus, service="toy", to_envelope=to_envelope, clock=clock)
+    await handler(store).handle(Cordon(host_id="h1"))
+    await handler(store).handle(Cordon(host_id="h2", incident_id="i" * 1000))
+    await handler(store).handle(Cordon(host_id="h3"))
+    running = asyncio.create_task(box.run())
+    await until(lambda: box.trouble or running.done())
+    assert not running.done()
+    assert "more than the server takes" in box.trouble
     assert (bus.stored, box.set_aside) == (["h1"], 0)
     clock.ahead_ms = int(SET_ASIDE_AFTER_S * 1000)
     await until(lambda: len(bus.stored) == 2)
