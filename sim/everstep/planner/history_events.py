@@ -27,17 +27,30 @@ from everstep.planner.history_course import (
 )
 
 ENDS: Final = frozenset({"job_succeeded", "job_failed", "job_stopped"})
+LOST: Final = "lost"  # a host on which the monitor has opened an incident
+# What is over for a host with an event. A cordon outlasts the agent that it was said of.
+ENDED_BY: Final = {
+    "host_joined": frozenset({"host_left", LOST}),
+    "host_uncordoned": frozenset({"host_cordoned", LOST}),
+}
+OF_HOSTS: Final = frozenset({"host_left", "host_cordoned", *ENDED_BY})
 
 Json = dict[str, Any]
 
 
 @dataclass(slots=True)
 class _Told:
-    """What the events of a job, and of all hosts, say."""
+    """What the events of a job, and of all hosts, say.
+
+    ``over_ms``: when the job ended, None while it goes on; ``changes``: when which host came,
+    went, or was put out of service or back.
+    """
 
     job_id: str
     submitted: Json = field(default_factory=dict)
     end_ms: int = 0
+    over_ms: int | None = None
+    changes: list[tuple[int, str, str]] = field(default_factory=list)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     seats: dict[int, tuple[str, ...]] = field(default_factory=dict)
     idle: list[tuple[int, str]] = field(default_factory=list)
@@ -71,6 +84,8 @@ def read_events(text: str, *, source: str, job_id: str = "", stall_ms: int = 0) 
             raise InvalidInput(
                 f"{source} is no history: event {number} ({kind}) has no usable {error}"
             ) from error
+    if told.over_ms is not None:  # what hosts do after the end is no time of the job
+        told.end_ms = told.over_ms
     return history_of(_course(told, source, stall_ms))
 
 
@@ -110,21 +125,22 @@ def _job_of(events: Sequence[tuple[str, Json, int]], source: str, job_id: str) -
 
 def _take(told: _Told, kind: str, payload: Json, recorded_ms: int) -> None:
     """Fold one event."""
-    if payload.get("job_id", "") not in ("", told.job_id):
+    # Whose placement lost a host, its cordon tells; it keeps the host from every job.
+    if kind not in OF_HOSTS and payload.get("job_id", "") not in ("", told.job_id):
         return
     at_ms = int(payload.get("at_ms") or recorded_ms)
     told.end_ms = max(told.end_ms, at_ms)
+    if kind in ENDS or kind == "generation_begun":
+        told.over_ms = at_ms if kind in ENDS else None
     match kind:
         case "job_submitted":
             told.submitted = payload
-        case "host_joined":
-            told.joined[payload["host_id"]].append(at_ms)
-        case "host_uncordoned":
-            told.cleared[payload["host_id"]].append(at_ms)
-        case "host_cordoned":
-            told.cordoned[payload["host_id"]].append(at_ms)
+        case _ if kind in OF_HOSTS:
+            _take_of_host(told, kind, payload["host_id"], at_ms)
         case "incident_opened" if not payload.get("job_id"):
-            told.idle += [(int(payload["failed_at_ms"]), host) for host in payload["hosts"]]
+            failed_at_ms = int(payload["failed_at_ms"])
+            told.idle += [(failed_at_ms, host) for host in payload["hosts"]]
+            told.changes += [(failed_at_ms, LOST, host) for host in payload["hosts"]]
         case "checkpoint_completed":
             made = (int(payload["generation"]), int(payload["step"]), at_ms)
             told.completed.append(made)
@@ -149,6 +165,20 @@ def _take(told: _Told, kind: str, payload: Json, recorded_ms: int) -> None:
             attempt = told.attempts.get(int(payload.get("generation") or 0))
             if attempt is not None:
                 _fill(told, attempt, kind, payload, at_ms)
+
+
+def _take_of_host(told: _Told, kind: str, host_id: str, at_ms: int) -> None:
+    """Fold an event of a host."""
+    told.changes.append((at_ms, kind, host_id))
+    match kind:
+        case "host_joined":
+            told.joined[host_id].append(at_ms)
+        case "host_uncordoned":
+            told.cleared[host_id].append(at_ms)
+        case "host_cordoned":
+            told.cordoned[host_id].append(at_ms)
+        case _:
+            pass
 
 
 def _fill(told: _Told, attempt: Attempt, kind: str, payload: Json, at_ms: int) -> None:
@@ -205,7 +235,7 @@ def _course(told: _Told, source: str, stall_ms: int) -> Course:
         hosts=first,
         spares=spares,
         arrivals=arrivals,
-        idle_losses=sorted(told.idle),
+        idle_losses=sorted(one for one in told.idle if submitted_ms <= one[0] <= told.end_ms),
         completed=told.completed,
         cadences=told.cadences,
         notes=[
@@ -233,11 +263,11 @@ def _others(
 ) -> tuple[list[str], list[Arrival], str]:
     """Return who stood by at the begin, who came later, and what is not known of them."""
     if told.joined:
-        spares = {h for h, at in told.joined.items() if at[0] <= submitted_ms} - first
-        late = sorted((at[0], h) for h, at in told.joined.items() if at[0] > submitted_ms)
+        able, late = _able(told, submitted_ms)
         came = [Arrival(at_ms=at - submitted_ms, host_id=h) for at, h in late if h not in first]
-        return sorted(spares), came, ""
-    spares, came = set(), []
+        return sorted(able - first), came, ""
+    spares: set[str] = set()
+    came = []
     for attempt in attempts:
         for host in attempt.replacements:
             if host in first or host in spares or any(host == one.host_id for one in came):
@@ -251,6 +281,23 @@ def _others(
         "were back but not needed, are unknown; `everstep events -n 0 --json` tells of all"
     )
     return sorted(spares), came, note
+
+
+def _able(told: _Told, submitted_ms: int) -> tuple[set[str], list[tuple[int, str]]]:
+    """Return who could serve at the submission, and when, until the end, others first could."""
+    out: dict[str, set[str]] = defaultdict(lambda: {"host_left"})  # why; nobody is there unseen
+    able: set[str] = set()
+    later: dict[str, int] = {}
+    for at_ms, kind, host in sorted(told.changes, key=lambda change: change[0]):
+        if kind in ENDED_BY:
+            out[host] -= ENDED_BY[kind]
+        else:
+            out[host].add(kind)
+        if at_ms <= submitted_ms:
+            (able.discard if out[host] else able.add)(host)
+        elif at_ms <= told.end_ms and not out[host] and host not in able:
+            later.setdefault(host, at_ms)
+    return able, sorted((at_ms, host) for host, at_ms in later.items())
 
 
 class _Outages:
@@ -270,7 +317,7 @@ class _Outages:
         elif cleared is not None:
             ready = max(cleared, joined or 0)
         taken = _next(told.placed[host_id], at_ms)
-        known = [moment for moment in (ready, taken) if moment is not None]
+        known = [at for at in (ready, taken) if at is not None and at <= told.end_ms]
         return min(known) - at_ms if known else None
 
 

@@ -201,6 +201,67 @@ def test_spare_that_breaks_is_no_failure_of_the_run():
     assert record.idle_losses == (IdleLoss(at_ms=70_000, host=lost),)
 
 
+def test_what_happens_after_the_end_of_the_job_is_no_part_of_its_record():
+    """A host that joins a day later makes nobody train that day, and brings nobody back in time."""
+    day_s = 86_400
+    ended = once(hosts="abst").add(120.5, "job_stopped")
+    before = ended.read()
+    ended.add(day_s, "host_joined", host_id="b", job_id=None)
+    ended.add(day_s, "host_joined", host_id="new", job_id=None)
+    assert ended.breaks(day_s, 0, 0, hosts=["t"], job_id="").read() == before
+
+
+def test_record_of_a_job_that_was_begun_again_goes_on_after_its_first_end():
+    """The last end counts, and without one the newest event."""
+    told = once(hosts="abs").add(80, "job_failed", generation="2", step="57")
+    told.begins(90, 3, "restart", step=57, seats=("a", "s")).steps(99, 3, 58)
+    told.add(110, "host_joined", host_id="new", job_id=None)
+    assert told.read().wall_ms == 110_000
+    told.add(120, "job_stopped").add(130, "host_joined", host_id="new", job_id=None)
+    assert told.read().wall_ms == 120_000
+
+
+def test_idle_host_that_broke_before_the_submission_is_no_loss_of_the_run():
+    """It is one spare less from the begin, and no time that makes no sense."""
+    told = once(hosts="abst").add(120, "job_stopped")
+    told.lines[:0] = Told().breaks(-7_200, 0, 0, hosts=["gone"], job_id="").lines[1:]
+    told.lines[5:5] = Told().breaks(-1, 0, 0, hosts=["t"], detected_s=1, job_id="").lines[1:]
+    record = told.read()
+    assert (record.spares, record.idle_losses) == (("s",), ())
+
+
+@pytest.mark.parametrize(
+    ("before", "stands_by"),
+    [
+        (["host_left"], False),
+        (["host_left", "host_joined"], True),
+        (["host_cordoned"], False),
+        (["host_cordoned", "host_joined"], False),  # another agent ends no cordon
+        (["host_cordoned", "host_uncordoned"], True),
+    ],
+)
+def test_spare_is_who_is_there_at_the_submission_and_may_work(before, stands_by):
+    """What another job did to it counts, too."""
+    told = once(hosts="abst").add(120, "job_stopped")
+    came = Told()
+    for number, name in enumerate(before):
+        came.add(number - 9, name, host_id="t", job_id="k" if name == "host_cordoned" else None)
+    told.lines[4:4] = came.lines[1:]
+    assert told.read().spares == (("s", "t") if stands_by else ("s",))
+
+
+@pytest.mark.parametrize(
+    ("out", "back"), [("host_left", "host_joined"), ("host_cordoned", "host_uncordoned")]
+)
+def test_host_that_was_out_at_the_submission_arrives_when_it_may_work(out, back):
+    """However long it had been known."""
+    told = once(hosts="abst")
+    told.lines[4:4] = Told().add(-5, out, host_id="t", job_id=None).lines[1:]
+    record = told.add(70, back, host_id="t", job_id=None).add(120, "job_stopped").read()
+    assert record.spares == ("s",)
+    assert record.arrivals == (Arrival(at_ms=70_000, host_id="t"),)
+
+
 def test_events_of_one_job_tell_of_the_hosts_that_served_it():
     """A replacement without a wait stood by; one that was lost before is back by then."""
     told = once()
