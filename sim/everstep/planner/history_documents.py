@@ -262,6 +262,8 @@ class _Reader:
             host = self._hosts.get(host_id, {})
             if host.get("job_id", "") not in ("", self._job_id):
                 continue
+            if host_id not in served and self._was_out(host):
+                continue
             joined_ms = int(host.get("joined_at_ms") or 0)
             if joined_ms > self._submitted_ms and host_id not in broke:
                 at_ms = joined_ms - self._submitted_ms
@@ -269,6 +271,13 @@ class _Reader:
             else:
                 spares.append(host_id)
         return sorted(first), spares, arrivals
+
+    def _was_out(self, host: Mapping[str, Any]) -> bool:
+        """Say whether a host has been cordoned since before the submission."""
+        since_ms = host.get("cordoned_at_ms")
+        if host.get("state") != "cordoned" or since_ms is None:
+            return False
+        return int(since_ms) <= self._submitted_ms
 
     def _out_ms(self, host_id: str, at_ms: int) -> int | None:
         """Return how long a host was away that broke at a moment; None if it was not back.

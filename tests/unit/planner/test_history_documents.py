@@ -195,6 +195,20 @@ def test_hosts_are_told_apart_by_when_they_came_and_whom_they_serve():
     assert record.idle_losses == (IdleLoss(at_ms=80_000, host=lost),)
 
 
+@pytest.mark.parametrize(
+    ("changed", "spares"),
+    [
+        ({"state": "cordoned", "cordoned_at_ms": at(-30)}, ("s",)),
+        ({"state": "cordoned", "cordoned_at_ms": at(30)}, ("s", "t")),
+        ({"state": "spare", "cordoned_at_ms": None}, ("s", "t")),
+    ],
+)
+def test_host_that_was_cordoned_all_the_time_is_no_spare(changed, spares):
+    """One that was cordoned while the job ran stood by until then."""
+    known = [host("a"), host("b"), host("s"), {**host("t"), **changed}]
+    assert read(once(hosts=known)).spares == spares
+
+
 def test_unsound_host_that_was_replaced_is_lost_and_one_that_stayed_is_not():
     """There was a spare for it, or there was none."""
     document = once()
