@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from everstep.cli.client import Client
 from everstep.cli.host_care import add_care, back_at, last_probe, why
 from everstep.cli.live import incident_outcome, incident_place
 from everstep.cli.options import (
@@ -18,6 +19,7 @@ from everstep.cli.options import (
     session_of,
 )
 from everstep.cli.output import OUT, duration, print_json, print_table, short_time
+from everstep.core.errors import NotFoundError
 from everstep.core.system import SystemClock
 
 REASON_WIDTH_MIN: Final = 40  # on a narrower screen the terminal folds
@@ -116,9 +118,7 @@ def incidents(context: typer.Context, job: JobFilter = "", as_json: JsonFlag = F
       everstep incidents --job demo-4f21ac --json
     """
     with session_of(context).client() as client:
-        found = client.incidents(job)
-        if job and not found:
-            client.job(job)  # says so if there is no such job
+        found = _incidents_of(client, job)
     if as_json:
         print_json(found)
         return
@@ -128,6 +128,23 @@ def incidents(context: typer.Context, job: JobFilter = "", as_json: JsonFlag = F
     for incident in found:
         for line in incident_lines(incident, now_ms=now_ms, width=OUT.width):
             OUT.print(line, markup=False)
+
+
+def _incidents_of(client: Client, job: str) -> list[dict[str, Any]]:
+    """Return incidents, of one job if asked; none of one the monitor has not heard of yet.
+
+    Raises:
+        NotFoundError: the controller knows no such job either.
+    """
+    found: list[dict[str, Any]] = []
+    try:
+        found = client.incidents(job)
+    except NotFoundError:
+        if not job:
+            raise
+    if job and not found:
+        client.job(job)  # says so if there is no such job
+    return found
 
 
 def incident_lines(incident: dict[str, Any], *, now_ms: int, width: int) -> list[str]:
