@@ -37,6 +37,10 @@ PINGS_OUTSTANDING_MAX: Final = 2
 PENDING_BYTES_MAX: Final = 2 * 1024 * 1024  # minutes of one host's metrics
 FLUSH_TIMEOUT_S: Final = 1.0  # a stuck connection holds a publisher up no longer than this
 DURABLE_TIMEOUT_S: Final = 3.0  # a store takes milliseconds; the caller retries
+# A restore of 16,384 ranks from the object store is the largest message: 1.9 MB, 2.7 MB with the
+# longest job id. A server that is told nothing takes 1 MiB; what to set leaves room.
+PAYLOAD_BYTES_NEEDED: Final = 4 * 1024 * 1024
+PAYLOAD_SETTING: Final = "max_payload: 8MB"
 HANDLERS_MAX: Final = 256  # requests in work at once, of each served subject; more wait in line
 
 _log = logging.getLogger(__name__)
@@ -88,13 +92,14 @@ class NatsBus:
     async def publish(
         self, subject: str, data: bytes, *, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Send to whoever listens now; lost when nobody does."""
+        """Send to whoever listens now; lost when nobody does. Raises InvalidInput: too large."""
         if not self._connected.is_set():
             return
+        carried = outgoing(headers)
+        if error := self._too_large(subject, data, carried):
+            raise error
         try:
-            await self._client.publish(subject, data, headers=outgoing(headers) or None)
-        except nats.errors.MaxPayloadError:
-            raise _too_large(subject, data) from None
+            await self._client.publish(subject, data, headers=carried or None)
         except (nats.errors.OutboundBufferLimitError, nats.errors.ConnectionClosedError):
             self._note("the buffer is full: messages are dropped until NATS is back")
 
@@ -116,7 +121,7 @@ class NatsBus:
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        """Ask and wait for one answer. Raises NoResponders, Unavailable."""
+        """Ask and wait for one answer. Raises NoResponders, Unavailable, InvalidInput."""
         answer = message_of(await self._request(subject, data, timeout_s, outgoing(headers)))
         error = failure_in(subject, answer.headers, answer.data)
         if error is not None:
@@ -132,8 +137,9 @@ class NatsBus:
             message = message_of(raw)
             with incoming("serve", message.subject, message.headers):
                 result = await attempt(reply(message), _log, f"handler of {message.subject}")
-            if not isinstance(result, Failed) and len(result) > self._client.max_payload:
-                result = Failed(_too_large(subject, result))
+            if not isinstance(result, Failed):
+                error = self._too_large(subject, result, outgoing(None))
+                result = Failed(error) if error else result
             if raw.reply and isinstance(result, Failed):
                 headers, text = failure(result.error)
                 await self.publish(raw.reply, text, headers=headers)
@@ -157,17 +163,25 @@ class NatsBus:
         message_id: str,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Store in the subject's stream and wait for the server's word. Raises Unavailable."""
-        stream = stream_of(subject)
-        carried = {**outgoing(headers), "Nats-Msg-Id": message_id}
+        """Store in the subject's stream and wait for the server's word.
+
+        Raises:
+            Unavailable: not stored for certain; send again with the same id.
+            InvalidInput: no stream stores the subject, or it is too large for the server.
+        """
+        carried = {
+            **outgoing(headers),
+            "Nats-Msg-Id": message_id,
+            "Nats-Expected-Stream": stream_of(subject).name,
+        }
         if not self.connected:  # not into the buffer: the caller keeps it, in order
             raise Unavailable(f"{subject} was not stored: NATS is away")
+        if error := self._too_large(subject, data, carried):
+            raise error
         try:
             await self._client.jetstream(timeout=DURABLE_TIMEOUT_S).publish(
-                subject, data, stream=stream.name, headers=carried
+                subject, data, headers=carried
             )
-        except nats.errors.MaxPayloadError:
-            raise _too_large(subject, data) from None
         except (nats.errors.Error, nats.js.errors.Error, OSError) as error:
             raise Unavailable(f"{subject} was not stored for certain: {error!r}") from error
 
@@ -185,17 +199,33 @@ class NatsBus:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connected.wait()
+                if error := self._too_large(subject, data, headers):
+                    raise error
                 return await self._client.request(
                     subject, data, timeout=timeout_s, headers=dict(headers) or None
                 )
-        except nats.errors.MaxPayloadError:
-            raise _too_large(subject, data) from None
         except nats.errors.NoRespondersError:
             raise NoResponders(f"nobody serves {subject}") from None
         except (TimeoutError, nats.errors.TimeoutError):
             raise Unavailable(f"{subject} did not answer within {timeout_s} s") from None
         except (nats.errors.Error, OSError) as error:
             raise Unavailable(f"{subject} could not be asked: {error!r}") from error
+
+    def _too_large(
+        self, subject: str, data: bytes, headers: Mapping[str, str]
+    ) -> InvalidInput | None:
+        """Return what is wrong with a message that the server would not take.
+
+        The client looks at the data alone, and the server cuts the connection of whoever sends
+        more, headers included: the same message would do so again and again.
+        """
+        size, limit = _size(data, headers), self._client.max_payload
+        if size <= limit:
+            return None
+        return InvalidInput(
+            f"{subject}: a message of {size} bytes is more than the {limit} that the NATS server "
+            f"takes ({PAYLOAD_SETTING} in its configuration lets it take more)"
+        )
 
     async def _listen(
         self,
@@ -234,6 +264,14 @@ class NatsBus:
     async def _on_connected(self) -> None:
         self._last_error = ""
         _log.info("connected to NATS as %s", self._name)
+        if self._durable and self._client.max_payload < PAYLOAD_BYTES_NEEDED:
+            _log.warning(
+                "the NATS server takes messages of at most %d bytes, and large jobs need %d: say "
+                "%s in its configuration",
+                self._client.max_payload,
+                PAYLOAD_BYTES_NEEDED,
+                PAYLOAD_SETTING,
+            )
         if self._setting_up is not None:
             self._setting_up.cancel()
         # Also after a reconnection: the server may have come back with an empty disk.
@@ -282,5 +320,9 @@ class NatsBus:
             await self._client.close()
 
 
-def _too_large(subject: str, data: bytes) -> InvalidInput:
-    return InvalidInput(f"{subject}: {len(data)} bytes are more than the NATS server takes")
+def _size(data: bytes, headers: Mapping[str, str]) -> int:
+    """Return what the server counts: the headers as they travel, and the data."""
+    if not headers:
+        return len(data)
+    lines = sum(len(f"{name}: {value}\r\n".encode()) for name, value in headers.items())
+    return len(b"NATS/1.0\r\n") + lines + len(b"\r\n") + len(data)
