@@ -309,6 +309,15 @@ def test_run_that_had_kept_nothing_before_the_step_begins_anew():
     assert told(HISTORY, command)[:2] == (-1, (0, 0, 0))
 
 
+def test_run_whose_older_checkpoint_was_never_complete_begins_anew():
+    """What was given up as superseded was no state to go back to; nobody could ever clear one."""
+    removed = RemovalsDecided(
+        job_id="job", removals=(Removal(step=5, generation=1, why="superseded"),), at_ms=3
+    )
+    command = ask(H1, H2, checkpoints=[facts(14)], before_step=14)
+    assert told(HISTORY.given(removed), command)[:2] == (-1, (0, 0, 0))
+
+
 def test_run_whose_older_checkpoints_are_gone_does_not_begin_anew():
     """Days of work would be thrown away without a word."""
     removed = RemovalsDecided(

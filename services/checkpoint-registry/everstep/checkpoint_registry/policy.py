@@ -33,6 +33,7 @@ from everstep.checkpoint_registry.commands import (
 )
 from everstep.checkpoint_registry.events import Holder, RestoreLaidOut, SourceDistrusted
 from everstep.checkpoint_registry.lineage import NO_CEILING, Lineage
+from everstep.checkpoint_registry.retention import Reason
 from everstep.checkpoint_registry.state import History, damage_in_words
 from everstep.checkpoint_registry.trust import Trust
 from everstep.core.decision import Rejected
@@ -110,7 +111,9 @@ def _was_kept(request: PlanRestore, history: History) -> bool:
     """Whether there should be a state to go on from: then a fresh start would throw work away."""
     if not request.before_step:
         return bool(request.checkpoints) or request.from_step != FRESH
-    kept = {facts.step for facts in request.checkpoints} | {step for step, _ in history.removed_ids}
+    # What was superseded was never complete: no work was safe in it.
+    gone = {one.step for one in history.removed if one.why != Reason.SUPERSEDED}
+    kept = {facts.step for facts in request.checkpoints} | gone
     return min(kept, default=request.before_step) < request.before_step
 
 
