@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 DEPTH_MAX: Final = 50  # nobody reads more; a mapping that holds itself has no end
-VALUES_MAX: Final = 100_000  # a spec of a megabyte; a few lines of YAML can name a value 9^9 times
+VALUES_MAX: Final = 100_000  # beyond any spec; a few lines of YAML can name a value 9^9 times
 
 
 def unkeepable(document: Any) -> str:

@@ -20,6 +20,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import to_json
 
 from everstep.core.errors import InvalidInput
 from everstep.core.plain import unkeepable
@@ -34,6 +35,10 @@ OFF: Final = BeforeValidator(lambda given: "off" if given is False else given)
 STEPS_MAX: Final = 1_000_000_000_000  # 30,000 years of a step a second
 EVERY_STEPS_MAX: Final = 1_000_000_000  # beyond any run: a number that is larger is a slip
 SPECS_KEPT: Final = 256  # jobs that are looked at in turns
+# As JSON. Ranks have it in their environment, and Linux starts no process with a variable of 128
+# KiB (MAX_ARG_STRLEN): whatever a rank runs would fail. The rest is for a longer cwd or layout.
+SPEC_BYTES_MAX: Final = 120 * 1024
+FREE_FIELDS: Final = ("argv", "args", "env")  # whose contents a file could hold as well
 Few = Annotated[int, Field(ge=0, le=EVERY_STEPS_MAX)]
 
 
@@ -286,16 +291,20 @@ def parse_spec(document: Any) -> JobSpec:
         InvalidInput: names every wrong field, what was expected and what was found.
     """
     try:
-        return JobSpec.model_validate(document)
+        spec = JobSpec.model_validate(document)
     except ValidationError as error:
         raise _invalid(error) from None
+    if problem := _size_problem(spec):
+        raise InvalidInput(joined([problem]))
+    return spec
 
 
 @lru_cache(maxsize=SPECS_KEPT)
 def parse_spec_json(text: str) -> JobSpec:
     """Check a JSON document; the same text gives the same object, which nobody may change.
 
-    Services and agents keep a spec as text and look into it at every decision and step.
+    Services and agents keep a spec as text and look into it at every decision and step. What was
+    stored before there was a limit of size is read all the same.
 
     Raises:
         InvalidInput: as ``parse_spec`` does.
@@ -304,6 +313,19 @@ def parse_spec_json(text: str) -> JobSpec:
         return JobSpec.model_validate_json(text)
     except ValidationError as error:
         raise _invalid(error) from None
+
+
+def _size_problem(spec: JobSpec) -> str:
+    size = len(spec.model_dump_json().encode())
+    if size <= SPEC_BYTES_MAX:
+        return ""
+    sizes = {name: len(to_json(getattr(spec, name))) for name in JobSpec.model_fields}
+    largest = max(sizes, key=lambda name: sizes[name])
+    advice = "put it into a file that the entry reads"
+    return (
+        f"{largest}: expected at most {SPEC_BYTES_MAX} bytes of JSON in all, got {size}, "
+        f"{sizes[largest]} of them here: {advice if largest in FREE_FIELDS else 'make it shorter'}"
+    )
 
 
 def _invalid(error: ValidationError) -> InvalidInput:

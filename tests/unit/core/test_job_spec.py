@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from everstep.core.errors import InvalidInput
-from everstep.core.spec import JobSpec, parse_spec, parse_spec_json
+from everstep.core.spec import SPEC_BYTES_MAX, JobSpec, parse_spec, parse_spec_json
 from everstep.core.spec_errors import spec_problems
 
 GOOD = {
@@ -177,6 +177,42 @@ def test_wrong_value_is_told_with_its_path_what_was_expected_and_got(change, lin
 def test_unknown_field_is_told_with_the_one_that_was_meant(change, line):
     """A near name at the same place, else the same name elsewhere, else all that there are."""
     assert told({**GOOD, **change}) == [line]
+
+
+@pytest.mark.parametrize(
+    ("change", "largest", "advice"),
+    [
+        ({"args": {"prompt": "x" * 200_000}}, "args", "put it into a file"),
+        ({"argv": ["\u00e4" * 100_000]}, "argv", "put it into a file"),
+        ({"env": {"A": "x" * 70_000, "B": "y" * 70_000}}, "env", "put it into a file"),
+        ({"cwd": "x" * 200_000}, "cwd", "make it shorter"),
+    ],
+)
+def test_spec_that_no_process_could_be_handed_is_told_what_of_it_is_too_large(
+    change, largest, advice
+):
+    """The whole is measured as it travels; who wrote it learns which field, and what to do."""
+    bytes_in_all = len(JobSpec.model_validate({**GOOD, **change}).model_dump_json().encode())
+    (line,) = told({**GOOD, **change})
+    assert line.startswith(f"{largest}: ")
+    assert f"expected at most {SPEC_BYTES_MAX} bytes of JSON in all, got {bytes_in_all}" in line
+    assert f"of them here: {advice}" in line
+
+
+def test_spec_of_the_largest_size_is_accepted_and_fits_a_variable_of_a_process():
+    """What ranks run inherits the spec, and Linux takes no variable of 128 KiB."""
+    empty = len(parse_spec({**GOOD, "args": {"x": ""}}).model_dump_json().encode())
+    room = SPEC_BYTES_MAX - empty
+    parse_spec({**GOOD, "args": {"x": "x" * room}})
+    with pytest.raises(InvalidInput, match="args"):
+        parse_spec({**GOOD, "args": {"x": "x" * (room + 1)}})
+    assert len("EVERSTEP_SPEC=") + SPEC_BYTES_MAX < 128 * 1024
+
+
+def test_stored_spec_of_an_older_version_that_is_larger_is_still_read():
+    """A service that could not read its own events would not start."""
+    large = JobSpec.model_validate({**GOOD, "args": {"x": "x" * 200_000}}).model_dump_json()
+    assert len(parse_spec_json(large).args["x"]) == 200_000
 
 
 def test_bare_off_in_yaml_is_off():
