@@ -235,6 +235,36 @@ async def test_forget_drops_the_memory_after_the_last_upload(tmp_path):
             assert (await plane.stop("h1", 3)).outcome.accepted, "a person may begin it again"
 
 
+@pytest.mark.parametrize("stored", [False, True])
+async def test_job_that_is_begun_again_keeps_its_memory(tmp_path, stored):
+    """Told to forget it, a host that waits for the last upload still has all when it goes on."""
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane:
+        plane.objects = GatedObjects()
+        async with host.up(plane) as agent:
+            await start_all(plane, placed([host], 2), 1, spec_json(steps=10))
+            await until(lambda: len(plane.reported(RANK_EXITED)) == 2)
+            await plane.objects.asked.wait()
+            assert (await plane.stop("h1", 2, forget=True)).outcome.accepted
+            if stored:
+                plane.objects.gate.set()
+                await until(lambda: agent.memory.jobs() == [], what="dropped")
+            begun = await plane.stop("h1", 3)
+            assert begun.outcome.accepted
+            whole = [] if stored else [(0, 10, True), (1, 10, True)]
+            assert [one for one in harness.held_ranks(begun.held) if one[1] == 10] == whole
+            plane.objects.gate.set()
+            beats = len(plane.heartbeats)
+            await until(lambda: len(plane.heartbeats) > beats + 1, what="another heartbeat")
+            assert [(one.job_id, one.generation) for one in plane.heartbeats[-1].kept] == [
+                (harness.JOB, 3)
+            ]
+            late = await plane.stop("h1", 2, forget=True)
+            assert late.outcome.why == "stale_generation"
+        async with host.up(plane) as next_agent:
+            held = [(one.rank, one.step) for one in next_agent.memory.held(harness.JOB)]
+            assert [one for one in held if one[1] == 10] == [one[:2] for one in whole]
+
+
 async def test_upload_of_an_older_generation_ends_with_the_fence(tmp_path):
     """What the registry would refuse is not uploaded, and its slot is free."""
     async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane:

@@ -145,7 +145,7 @@ class HostCommands:
         if running is None or running.generation < start.generation:
             self._examinations.give_way()
             try:
-                self._memory.raise_fence(start.job_id, start.generation)
+                self._memory.begin_again(start.job_id, start.generation)
                 seek = self._runs.files.take_seek(start.job_id, start.generation)
                 self._supervisor.start(start, seek)
             except Unavailable as error:
@@ -186,6 +186,8 @@ class HostCommands:
         ended = True
         if command.graceful:
             ended = await self._supervisor.stop_gracefully(job_id, generation)
+        if not command.forget:
+            self._memory.begin_again(job_id, generation)
         below = generation + 1 if command.forget else generation
         fenced = await self._supervisor.fence(job_id, below, uploads_go_on=command.forget)
         if ended and fenced and command.forget:

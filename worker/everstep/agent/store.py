@@ -302,17 +302,24 @@ class HostMemory:
             self._forgotten[job_id] = lowest
             while len(self._forgotten) > FORGOTTEN_COUNT_MAX:
                 self._forgotten.pop(next(iter(self._forgotten)))
-            temporary = self._forgotten_path.with_suffix(".new")
-            temporary.write_text(json.dumps(self._forgotten))
-            temporary.replace(self._forgotten_path)
+            self._save_forgotten()
+
+    def begin_again(self, job_id: str, generation: int) -> None:
+        """Fence for a job that goes on; if it was over, what is here of it is wanted again."""
+        self.raise_fence(job_id, generation)  # first: it is what refuses the older ones then
+        with self._changed:
+            if self._forgotten.get(job_id, generation + 1) <= generation:
+                self._forgotten.pop(job_id)
+                self._save_forgotten()
 
     def is_retired(self, job_id: str, generation: int) -> bool:
         """Say whether a job was over at this generation or a later one."""
         return generation < self._forgotten.get(job_id, -1)
 
-    def forget(self, job_id: str) -> None:
-        """Remove everything of a job."""
-        self._remove(layout.job_dir(self.root, job_id))
+    def forget(self, job_id: str, generation: int) -> None:
+        """Remove everything of a job that was over at ``generation``, unless it began again."""
+        directory = layout.job_dir(self.root, job_id)
+        self._remove(directory, unless=lambda: not self.is_retired(job_id, generation))
 
     def _remove(self, directory: Path, unless: Callable[[], bool] = lambda: False) -> None:
         """Take a directory away at once, and free its memory; ``unless`` holds for as long."""
@@ -331,6 +338,11 @@ class HostMemory:
         with self._changed:
             for other in [one for one in self._mapped if one.is_relative_to(path)]:
                 self._mapped.pop(other).close()
+
+    def _save_forgotten(self) -> None:
+        temporary = self._forgotten_path.with_suffix(".new")
+        temporary.write_text(json.dumps(self._forgotten))
+        temporary.replace(self._forgotten_path)
 
     def _refuse_stale(self, job_id: str, generation: int) -> None:
         lowest = self.fence(job_id)

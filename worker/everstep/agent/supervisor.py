@@ -220,13 +220,14 @@ class Supervisor:
 
     async def _drop(self, job_id: str, generation: int) -> None:
         run = self._runs.get(job_id)
-        if run is not None and run.generation > generation:
-            return  # the job began anew while we waited
+        newer = run is not None and run.generation > generation
+        if newer or not self._memory.is_retired(job_id, generation):
+            return  # the job began anew while we waited, and goes on from what is here
         self._runs.forget(job_id)
         self._uploads.end(job_id, generation + 1)
         self._replicator.end(job_id, generation + 1)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._executor, self._memory.forget, job_id)
+        await loop.run_in_executor(self._executor, self._memory.forget, job_id, generation)
 
     def fork(self, run: JobRun, rank: RankRun) -> None:
         """Ask the fork server for a rank."""
