@@ -125,24 +125,34 @@ class Patience:
         return self._world.sound_s(host_id) > self._patience_s
 
     def _keeps_once(self, job: Job) -> bool:
-        """Whether hosts that wait for others have a whole step, and some of it on one of them."""
+        """Whether hosts that wait for others have a whole step, and some of it on one host only."""
         if job.placement is None or not job.fenced:
             return False
-        hosts = [
-            self._world.hosts[host_id]
+        sound = [
+            host_id
             for host_id in job.hosts_to_fence
             if host_id not in job.unsound_hosts and self._sound(host_id)
         ]
-        places = Counter(
-            (step, rank)
-            for host in hosts
-            for step, rank in {(c.step, c.rank) for c, _ in host.memory.held(job.job_id, old=False)}
-        )
         ranks = range(job.placement.layout.world_size)
-        steps = {step for step, _ in places if all((step, rank) in places for rank in ranks)}
-        if not steps or len(hosts) < 2:
+        there = self._places(job.job_id, sound)
+        steps = {step for step, _ in there if all((step, rank) in there for rank in ranks)}
+        if not steps or len(sound) < 2:
             return False
+        # One that has just come back, or is held out, may have taken some of it.
+        places = self._places(job.job_id, [one for one in self._world.hosts if self._is_on(one)])
         return min(places[max(steps), rank] for rank in ranks) < 2
+
+    def _is_on(self, host_id: str) -> bool:
+        return self._world.hosts[host_id].on
+
+    def _places(self, job_id: str, host_ids: list[str]) -> Counter[tuple[int, int]]:
+        """Count the hosts that hold a step of a rank; a copy that went bad cannot be brought."""
+        memories = [self._world.hosts[host_id].memory for host_id in host_ids]
+        return Counter(
+            found
+            for memory in memories
+            for found in {(c.step, c.rank) for c, _ in memory.held(job_id, old=False) if c.sound}
+        )
 
     def _of_host(self, host_id: str, host: Host) -> Iterator[tuple[str, float]]:
         machine = self._world.hosts[host_id]
