@@ -69,7 +69,7 @@ def _data_problem(data: DataSpec, cwd: Path, *, always: bool) -> str:
     from everstep.data.shards import open_shards  # numpy: only where it is needed
 
     try:
-        open_shards(path).samples(data.sequence_tokens)
+        open_shards(path, dtype=data.dtype).samples(data.sequence_tokens)
     except EverstepError as error:
         where = "" if str(path) in str(error) else f" (at {path})"
         return f"data.path: {error}{where}"

@@ -72,6 +72,8 @@ class DataSpec(_Model):
     """
 
     path: str = ""
+    # auto: as header or index say; of a file without, uint16, which most are.
+    dtype: Literal["auto", "uint16", "uint32"] = "auto"
     sequence_tokens: Position = 0
     global_batch: Count  # samples a step, over all data-parallel groups
     micro_batch: Count = 1  # samples a micro-batch

@@ -132,6 +132,10 @@ def test_good_spec_is_the_same_from_yaml_and_from_json():
             ),
         ),
         (
+            {"data": {**GOOD["data"], "dtype": "int32"}},
+            'data.dtype: expected auto or uint16 or uint32, got "int32"',
+        ),
+        (
             {"checkpoint": {"interval": "sometimes"}},
             'checkpoint.interval: expected steps or auto, got "sometimes"',
         ),
@@ -213,6 +217,13 @@ def test_stored_spec_of_an_older_version_that_is_larger_is_still_read():
     """A service that could not read its own events would not start."""
     large = JobSpec.model_validate({**GOOD, "args": {"x": "x" * 200_000}}).model_dump_json()
     assert len(parse_spec_json(large).args["x"]) == 200_000
+
+
+def test_stored_spec_of_an_older_version_knows_no_dtype_of_tokens():
+    """It is read as it was written: as the files say."""
+    document = json.loads(parse_spec(GOOD).model_dump_json())
+    del document["data"]["dtype"]
+    assert parse_spec_json(json.dumps(document)) == parse_spec(GOOD)
 
 
 def test_bare_off_in_yaml_is_off():

@@ -98,6 +98,51 @@ def test_llm_c_file_is_recognised_by_its_header(tmp_path, magic, version, dtype)
     assert tokens_of(open_shards(tmp_path / "x.bin")) == [5, 4, 3, 2, 1]
 
 
+@pytest.mark.parametrize("vocabulary", [50_257, 128_256, 262_144])
+def test_headerless_file_of_uint32_is_not_read_as_uint16(tmp_path, vocabulary):
+    """Every second token would be next to nothing, and training would go on with nonsense."""
+    path = tmp_path / "train.bin"
+    tokens = np.random.default_rng(1).integers(0, vocabulary, 10_000, dtype=np.uint32)
+    tokens.tofile(path)
+    with pytest.raises(InvalidInput, match=r"train\.bin looks like uint32.*data\.dtype: uint32"):
+        open_shards(path)
+    assert tokens_of(open_shards(path, dtype="uint32")) == tokens.tolist()
+    words = np.frombuffer(path.read_bytes(), dtype=np.uint16)
+    assert tokens_of(open_shards(path, dtype="uint16")) == words.tolist()  # who says so knows it
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        np.zeros(8192),  # padding
+        np.arange(8192) % 4,  # a vocabulary of four
+        np.random.default_rng(1).integers(0, 257, 8192),
+        np.tile([300, 4], 4096),
+        [300, 1, 300, 1],  # too few to tell
+    ],
+    ids=["padding", "four letters", "bytes", "every second one small", "few"],
+)
+def test_headerless_file_of_uint16_is_not_taken_for_another(tmp_path, tokens):
+    """Small tokens alone are no sign."""
+    np.array(tokens, dtype=np.uint16).tofile(tmp_path / "x.bin")
+    assert tokens_of(open_shards(tmp_path / "x.bin")) == list(tokens)
+
+
+def test_file_that_says_its_dtype_is_not_read_as_another(texts, tmp_path):
+    """A header or an index says what the file is: a spec that says otherwise is wrong."""
+    header = np.zeros(256, dtype=np.int32)
+    header[:3] = 20240801, 7, 2
+    body = np.array([5, 4], dtype=np.uint32)
+    (tmp_path / "x.bin").write_bytes(header.tobytes() + body.tobytes())
+    with pytest.raises(InvalidInput, match=r"x\.bin has a header that says uint32, .* uint16"):
+        open_shards(tmp_path / "x.bin", dtype="uint16")
+    assert tokens_of(open_shards(tmp_path / "x.bin", dtype="uint32")) == [5, 4]
+    prepare([texts], tmp_path / "out", suffixes=(".py",))
+    with pytest.raises(InvalidInput, match=r"index\.json says uint16, .* uint32"):
+        open_shards(tmp_path / "out", dtype="uint32")
+    assert open_shards(tmp_path / "out", dtype="uint16").tokens == 7
+
+
 def test_wrong_files_are_refused(tmp_path):
     """Absent, empty, of odd size, of unknown dtype, or a directory without index."""
     with pytest.raises(NotFoundError, match="no corpus"):

@@ -28,10 +28,10 @@ class Named(Squares):
         return {"x": index}
 
 
-def source(path="", tokens=4, *, group=0, groups=1, dataset=None) -> BatchSource:
+def source(path="", tokens=4, *, group=0, groups=1, dataset=None, dtype="auto") -> BatchSource:
     """Return a source of global batches of 8 samples in micro-batches of 2."""
     shards = {"path": str(path), "sequence_tokens": tokens} if path else {}
-    spec = DataSpec(**shards, global_batch=8, micro_batch=2)
+    spec = DataSpec(**shards, dtype=dtype, global_batch=8, micro_batch=2)
     return BatchSource(spec, seed=1, group=group, groups=groups, device=CPU, dataset=dataset)
 
 
@@ -43,6 +43,15 @@ def test_targets_are_the_inputs_one_token_further_on(tmp_path):
     assert torch.equal(batch.targets, batch.inputs + 1)
     assert batch.inputs[:, 0].tolist() == [4 * sample for sample in batch.samples]
     assert (batch.position, batch.micro_batches, batch.token_count) == (3, 4, 32)
+
+
+def test_tokens_are_read_with_the_dtype_of_the_spec(tmp_path):
+    """A large vocabulary's tokens need 32 bits, and nothing in the file says so."""
+    np.arange(70_000, 71_000, dtype=np.uint32).tofile(tmp_path / "x.bin")
+    batch = source(tmp_path / "x.bin", dtype="uint32").batch(3)
+    assert batch.inputs[:, 0].tolist() == [70_000 + 4 * sample for sample in batch.samples]
+    with pytest.raises(InvalidInput, match=r"data\.dtype: uint32"):
+        source(tmp_path / "x.bin")
 
 
 def test_groups_share_the_rows_of_the_global_batch_in_order(tmp_path):

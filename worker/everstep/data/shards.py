@@ -1,10 +1,12 @@
 """Flat token files, read through the page cache.
 
 The files people have: headerless ``uint16`` or ``uint32`` tokens (nanoGPT), or the same behind
-llm.c's 1,024-byte header. A directory is described by ``index.json``, which ``prepare`` writes; a
-single ``.bin`` file needs none. All shards together are one stream of tokens, and sample ``i`` is
-the ``sequence_tokens + 1`` tokens from ``i * sequence_tokens``: inputs and, one further, targets.
-A sample may reach over a shard's end.
+llm.c's 1,024-byte header. A headerless one is taken for ``uint16``, as most are, unless the job
+says otherwise; one that looks like ``uint32`` is refused, because a run on nonsense goes on. A
+directory is described by ``index.json``, which ``prepare`` writes; a single ``.bin`` file needs
+none. All shards together are one stream of tokens, and sample ``i`` is the ``sequence_tokens + 1``
+tokens from ``i * sequence_tokens``: inputs and, one further, targets. A sample may reach over a
+shard's end.
 """
 
 from __future__ import annotations
@@ -25,6 +27,12 @@ from everstep.core.errors import InvalidInput, NotFoundError
 INDEX_NAME: Final = "index.json"
 INDEX_FORMAT: Final = "everstep-tokens"
 DTYPES: Final[dict[str, np.dtype[Any]]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+AUTO: Final = "auto"  # as header or index say; uint16 where nothing does
+
+# uint32 tokens of the largest vocabularies in use (2^18) read as uint16: every second is below 4.
+_HIGH_WORD_MAX: Final = 3
+_LOOKED_AT: Final = 8192  # 16-bit words from a file's beginning: a page or two
+_LOOKED_AT_MIN: Final = 32  # by chance 16 words of bytes are that small once in 10^28 files
 
 # llm.c, dev/data/data_common.py: magic and version in the first of 256 int32, tokens behind them.
 _LLMC_HEADER_BYTES: Final = 1024
@@ -110,19 +118,20 @@ class TokenShards:
         return rows
 
 
-def open_shards(path: Path, *, dtype: str = "uint16") -> TokenShards:
+def open_shards(path: Path, *, dtype: str = AUTO) -> TokenShards:
     """Open a prepared directory or a single token file.
 
     Args:
         path: a directory with ``index.json``, or a ``.bin`` file.
-        dtype: of a headerless ``.bin`` file; elsewhere the files say it themselves.
+        dtype: of a headerless ``.bin`` file, ``auto`` for ``uint16``; elsewhere the files say it
+            themselves, and it may only repeat that.
 
     Raises:
         NotFoundError: there is nothing at ``path``, or a directory has no ``index.json``.
-        InvalidInput: index or files are unusable; says how.
+        InvalidInput: index or files are unusable, of another dtype, or look like it; says how.
     """
     if path.is_dir():
-        return _open_directory(path)
+        return _open_directory(path, dtype)
     if not path.exists():
         raise NotFoundError(f"there is no corpus at {path}")
     return TokenShards([_plain_shard(path, dtype)])
@@ -139,7 +148,7 @@ def checked_dtype(name: object, where: str) -> str:
     return name
 
 
-def _open_directory(directory: Path) -> TokenShards:
+def _open_directory(directory: Path, told: str) -> TokenShards:
     index_path = directory / INDEX_NAME
     try:
         index = json.loads(index_path.read_text(encoding="utf-8"))
@@ -153,6 +162,7 @@ def _open_directory(directory: Path) -> TokenShards:
     if not isinstance(index, dict) or index.get("format") != INDEX_FORMAT:
         raise InvalidInput(f"{index_path} is not an index of format {INDEX_FORMAT!r}")
     dtype = checked_dtype(index.get("dtype"), str(index_path))
+    _refuse_contradiction(f"{index_path} says", dtype, told)
     try:
         listed = [(str(item["file"]), int(item["tokens"])) for item in index["shards"]]
         vocab_size = int(index["vocab_size"])
@@ -171,19 +181,44 @@ def _listed_shard(path: Path, dtype: str, tokens: int) -> Shard:
     return Shard(path=path, dtype=dtype, tokens=tokens)
 
 
-def _plain_shard(path: Path, dtype: str) -> Shard:
+def _plain_shard(path: Path, told: str) -> Shard:
     size = path.stat().st_size
     offset = 0
     with path.open("rb") as file:
         head = file.read(_LLMC_HEAD.size)
     if len(head) == _LLMC_HEAD.size and (known := _LLMC_DTYPES.get(_LLMC_HEAD.unpack(head))):
+        _refuse_contradiction(f"{path} has a header that says", known, told)
         dtype, offset = known, _LLMC_HEADER_BYTES
-    item = DTYPES[checked_dtype(dtype, str(path))].itemsize
+    else:
+        dtype = "uint16" if told == AUTO else checked_dtype(told, str(path))
+    item = DTYPES[dtype].itemsize
     if size == 0:
         raise InvalidInput(f"the corpus is empty: {path} has no bytes")
     if (size - offset) % item:
         raise InvalidInput(
             f"{path} has {size - offset} token bytes, not a multiple of {item} ({dtype}): "
-            "is it of another dtype?"
+            "is it of another dtype (data.dtype)?"
+        )
+    if told == AUTO and not offset and _looks_wider(path):
+        raise InvalidInput(
+            f"{path} looks like uint32, and without a header it is read as uint16: every second "
+            f"of its first tokens would be {_HIGH_WORD_MAX} or less. Put into the job spec what it "
+            "is: data.dtype: uint32, or data.dtype: uint16"
         )
     return Shard(path=path, dtype=dtype, tokens=(size - offset) // item, offset_bytes=offset)
+
+
+def _refuse_contradiction(who_says: str, dtype: str, told: str) -> None:
+    if told not in (AUTO, dtype):
+        raise InvalidInput(
+            f"{who_says} {dtype}, and the job spec's data.dtype is {told}: leave that out, or name "
+            "the file that was meant"
+        )
+
+
+def _looks_wider(path: Path) -> bool:
+    """Whether every second 16-bit word is next to nothing, and not all words are."""
+    words = np.fromfile(path, dtype=DTYPES["uint16"], count=_LOOKED_AT)
+    if len(words) < _LOOKED_AT_MIN or path.stat().st_size % DTYPES["uint32"].itemsize:
+        return False
+    return bool(words[1::2].max() <= _HIGH_WORD_MAX < words[::2].max())

@@ -82,7 +82,7 @@ class BatchSource:
         self._dataset = dataset
         self._shards: TokenShards | None = None
         if dataset is None:
-            self._shards = open_shards(Path(require_shards(spec).path))
+            self._shards = open_shards(Path(require_shards(spec).path), dtype=spec.dtype)
             samples = self._shards.samples(spec.sequence_tokens)
         else:
             samples = len(dataset)
