@@ -142,18 +142,19 @@ def test_drain_stands_beside_what_ends_the_generation_and_is_said_once():
     given.when(OpenIncident(**OPEN)).then(IncidentOpened(**OPEN))
 
 
-def test_drain_has_cost_the_move_alone_and_no_step():
-    """What the slow host cost before is not lost by the move."""
+@pytest.mark.parametrize(("restored", "lost_steps"), [(30, 0), (DRAIN["step"] - 1, 1)])
+def test_drain_has_cost_the_move_and_what_its_host_took_with_it(restored, lost_steps):
+    """What the slow host cost before is not lost by the move; it may die in the middle of one."""
     moved = (
         marked(2, Mark.BEGUN, cause="drain", at_ms=500),
         marked(2, Mark.PLACED, hosts=(HOSTS[0],)),
-        marked(2, Mark.PLANNED, step=30),
+        marked(2, Mark.PLANNED, step=restored),
     )
     given = WATCH.given(*up(1), IncidentOpened(**DRAIN), *moved)
     _, over = given.when(
         ObserveProgress(job_id="j", generation=2, step=31, at_ms=520)
     ).decision.events
-    assert (over.incident_id, over.lost_ms, over.lost_steps) == ("d1", 20, 0)
+    assert (over.incident_id, over.lost_ms, over.lost_steps) == ("d1", 20, lost_steps)
 
 
 def test_drain_that_never_came_to_pass_is_no_recovery():

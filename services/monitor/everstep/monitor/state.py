@@ -240,12 +240,18 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
 
 
 def planned(watch: Watch, generation: int, step: int) -> Watch:
-    """What had been reached beyond a plan is lost: to the oldest incident since the plan before."""
-    since = [
+    """What had been reached beyond a plan is lost: to the oldest incident since the plan before.
+
+    A planned move loses nothing, but where the host that is left dies in the middle of it.
+    """
+    before = [
         ref
         for ref in watch.open_incidents
-        if ref.lost_steps is None and ref.generation < generation and ref.ends_its_generation
+        if ref.lost_steps is None and ref.generation < generation
     ]
+    since = [ref for ref in before if ref.ends_its_generation]
+    if not since and watch.cause in MOVES:
+        since = [ref for ref in before if ref.action is Action.DRAIN]
     lost = max((max(0, ref.step - step) for ref in since), default=0)
     refs = tuple(
         replace(ref, lost_steps=lost if ref is since[0] else 0) if ref in since else ref
