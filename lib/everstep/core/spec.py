@@ -7,6 +7,7 @@ Cross-field rules (layout against batch) are checked here; rules that need the f
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, Literal
@@ -20,7 +21,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import to_json
 
 from everstep.core.errors import InvalidInput
 from everstep.core.plain import unkeepable
@@ -321,7 +321,11 @@ def _size_problem(spec: JobSpec) -> str:
     size = len(spec.model_dump_json().encode())
     if size <= SPEC_BYTES_MAX:
         return ""
-    sizes = {name: len(to_json(getattr(spec, name))) for name in JobSpec.model_fields}
+    document = spec.model_dump(mode="json")
+    sizes = {
+        name: len(json.dumps(value, ensure_ascii=False).encode())
+        for name, value in document.items()
+    }
     largest = max(sizes, key=lambda name: sizes[name])
     advice = "put it into a file that the entry reads"
     return (
