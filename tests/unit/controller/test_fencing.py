@@ -6,13 +6,19 @@ import asyncio
 from collections.abc import Callable
 
 from everstep.bus.memory import MemoryBus
-from everstep.controller.fencing import GRACEFUL_S_MAX, UNREACHABLE_AFTER_S, stop_hosts
+from everstep.controller.fencing import (
+    GRACEFUL_S_MAX,
+    START_S_MAX,
+    UNREACHABLE_AFTER_S,
+    start_host,
+    stop_hosts,
+)
 from everstep.core.ports import Message
 from everstep.service.commands import host_subject
 from everstep.sim import loop
 from everstep.sim.loop import VirtualClock
-from everstep.wire.v1.agents_pb2 import ProbeHostReply, StopRanks, StopRanksReply
-from everstep.wire.v1.common_pb2 import Outcome
+from everstep.wire.v1.agents_pb2 import ProbeHostReply, StartRanks, StopRanks, StopRanksReply
+from everstep.wire.v1.common_pb2 import CommandReply, Outcome
 
 Lets = Callable[[StopRanks, int], bool]  # whether the n-th stop of a host is answered
 LOST_PROBES = 3  # none of which may cost a host its job
@@ -82,3 +88,52 @@ def test_grace_has_an_end():
     assert done == {"h1"}
     assert asked["h1"].count(False) == 1
     assert GRACEFUL_S_MAX <= took_s < GRACEFUL_S_MAX + UNREACHABLE_AFTER_S
+
+
+def started(answered: int, *, probed: bool = True) -> tuple[bool, int, float]:
+    """Start a host that answers the ``answered``-th start, and probes or not.
+
+    Returns:
+        Whether it was started, how often it was asked, and how long that took [s].
+    """
+    asked: list[Message] = []
+
+    async def start(message: Message) -> bytes:
+        asked.append(message)
+        if len(asked) < answered:
+            await asyncio.Event().wait()
+        return CommandReply(outcome=Outcome(accepted=True)).SerializeToString()
+
+    async def probe(_: Message) -> bytes:
+        if not probed:
+            await asyncio.Event().wait()
+        return ProbeHostReply(outcome=Outcome(accepted=True)).SerializeToString()
+
+    async def scene() -> tuple[bool, int, float]:
+        running = asyncio.get_running_loop()
+        bus, clock, begun_s = MemoryBus(), VirtualClock(running), running.time()
+        await bus.serve(host_subject("h1", "cmd.start"), start)
+        await bus.serve(host_subject("h1", "cmd.probe"), probe)
+        reply = await start_host(bus, clock, "h1", StartRanks(job_id="job", generation=2))
+        return reply is not None, len(asked), running.time() - begun_s
+
+    return loop.run(scene())
+
+
+def test_host_whose_answer_to_a_start_is_lost_is_started_all_the_same():
+    """It is there: one lost answer, or two, costs no host."""
+    assert started(3)[:2] == (True, 3)
+
+
+def test_host_that_is_silent_at_a_start_is_given_up_soon():
+    """Asked once, and probed for as long as it takes to be sure."""
+    was_started, _, took_s = started(9, probed=False)
+    assert not was_started
+    assert UNREACHABLE_AFTER_S <= took_s < 3 * UNREACHABLE_AFTER_S
+
+
+def test_host_that_is_there_and_never_starts_is_given_up():
+    """Whatever keeps it, the job does not wait for ever."""
+    was_started, _, took_s = started(99)
+    assert not was_started
+    assert START_S_MAX <= took_s < 2 * START_S_MAX

@@ -1,7 +1,8 @@
-"""Ends older ranks on hosts: gently while all hosts answer, at once when one is silent.
+"""Ends older ranks on hosts, and starts new ones; says which hosts are silent.
 
-Ranks that may take a last step together need time for it. An answer that is lost must not cost that
-time, so hosts are asked again meanwhile; and without one host's ranks there is no such step.
+Ended gently while all hosts answer, at once when one is silent: ranks that may take a last step
+together need time for it, and without one host's ranks there is no such step. An answer that is
+lost must cost neither that time nor a host that is there, so hosts are asked again meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from everstep.core.errors import NoResponders, Unavailable
 from everstep.core.ports import Bus
 from everstep.core.system import Clock
 from everstep.service.commands import host_subject, request
-from everstep.wire.v1.agents_pb2 import ProbeHost, ProbeHostReply, StopRanks, StopRanksReply
+from everstep.wire.v1.agents_pb2 import (
+    ProbeHost,
+    ProbeHostReply,
+    StartRanks,
+    StopRanks,
+    StopRanksReply,
+)
+from everstep.wire.v1.common_pb2 import CommandReply
 
 # An agent that was killed alone is back within about 2 s (its supervisor restarts it, the ranks it
 # left are re-adopted); a host that has not answered for 3 s is taken for lost. DESIGN asks for 5 s.
@@ -22,6 +30,8 @@ UNREACHABLE_AFTER_S: Final = 3.0
 RETRY_PAUSE_S: Final = 0.1
 ANSWER_S_MAX: Final = 2.0  # killing and reaping ranks takes milliseconds; a loaded host may be slow
 PROBE_S_MAX: Final = 0.4  # as the monitor gives a host to say that it is there
+# A host may have to end another job's ranks first, for which agents take up to some seconds.
+START_S_MAX: Final = 15.0
 GRACEFUL_S_MAX: Final = 70.0  # agents give ranks 60 s to agree on a last step, and kill them then
 
 
@@ -46,6 +56,29 @@ async def stop_hosts(
     shared.CopyFrom(command)
     got = await asyncio.gather(*(_stop(bus, clock, host, shared) for host in hosts))
     return {host: reply for host, reply in zip(hosts, got, strict=True) if reply is not None}
+
+
+async def start_host(
+    bus: Bus, clock: Clock, host_id: str, command: StartRanks
+) -> CommandReply | None:
+    """Ask a host until it answers; None when it has been silent for ``UNREACHABLE_AFTER_S``.
+
+    Also when it is there and has not answered for ``START_S_MAX``: it is not usable.
+    """
+    subject = host_subject(host_id, "cmd.start")
+    begun_ms = heard_ms = clock.monotonic_ms()
+    while True:
+        try:
+            return await request(bus, subject, command, CommandReply, timeout_s=ANSWER_S_MAX)
+        except Unavailable as error:
+            if await _is_there(bus, clock, host_id):
+                heard_ms = clock.monotonic_ms()
+            now_ms = clock.monotonic_ms()
+            silent = now_ms >= heard_ms + UNREACHABLE_AFTER_S * 1_000
+            if silent or now_ms >= begun_ms + START_S_MAX * 1_000:
+                return None
+            if isinstance(error, NoResponders):
+                await asyncio.sleep(RETRY_PAUSE_S)
 
 
 async def _stop(bus: Bus, clock: Clock, host_id: str, command: StopRanks) -> StopRanksReply | None:

@@ -17,15 +17,13 @@ from google.protobuf.message import Message as ProtoMessage
 from everstep.controller import policy
 from everstep.controller.fencing import (
     ANSWER_S_MAX,
-    RETRY_PAUSE_S,
-    UNREACHABLE_AFTER_S,
+    start_host,
     stop_hosts,
 )
 from everstep.controller.starting import start_commands
 from everstep.controller.state import Job
 from everstep.core.decision import Rejected
 from everstep.core.elastic import full_layout, smaller_layouts
-from everstep.core.errors import NoResponders, Unavailable
 from everstep.core.placement import Layout, Placement
 from everstep.core.ports import Bus, Message
 from everstep.core.spec import parse_spec_json
@@ -36,7 +34,6 @@ from everstep.wire.v1.agents_pb2 import (
     RestoreRanks,
     SaveRanks,
     SetSchedule,
-    StartRanks,
     StepMetrics,
     StopRanks,
 )
@@ -66,7 +63,6 @@ log = logging.getLogger(__name__)
 
 Heard = StepMetrics | CheckpointCompleted  # what the ranks' steps are measured by
 
-START_S_MAX: Final = 5.0
 BRING_S_MAX: Final = 60.0  # some GB, from a host that others ask as well; asked again, it goes on
 SERVICE_S_MAX: Final = 5.0
 LOOK_S_MAX: Final = 8.0  # the registry reads for 3 s after it has listed; a person waits for 10 s
@@ -284,28 +280,15 @@ class BusOutside:
     async def start(
         self, job: Job, sources: Mapping[str, RestoreSources]
     ) -> Mapping[str, Rejected | None]:
-        """Send each start until it is taken or ``UNREACHABLE_AFTER_S`` have passed."""
+        """Send each start until it is taken, or its host is silent."""
         commands = start_commands(job, sources)
-        got = await asyncio.gather(*(self._start(host, commands[host]) for host in commands))
-        answers = dict(zip(commands, got, strict=True))
+        asked = (start_host(self._bus, self._clock, *one) for one in commands.items())
+        got = zip(commands, await asyncio.gather(*asked), strict=True)
         return {
-            host: answer if isinstance(answer, Rejected) else None
-            for host, answer in answers.items()
-            if answer is not None
+            host: None if reply.outcome.accepted else _refusal(reply.outcome)
+            for host, reply in got
+            if reply is not None
         }
-
-    async def _start(self, host_id: str, command: StartRanks) -> Rejected | bool | None:
-        give_up_ms = self._clock.monotonic_ms() + UNREACHABLE_AFTER_S * 1000
-        while True:
-            try:
-                reply = await self._ask(host_id, "start", command, START_S_MAX)
-            except Unavailable as error:
-                if self._clock.monotonic_ms() >= give_up_ms:
-                    return None
-                if isinstance(error, NoResponders):
-                    await asyncio.sleep(RETRY_PAUSE_S)
-                continue
-            return True if reply.outcome.accepted else _refusal(reply.outcome)
 
     async def bring(
         self, job_id: str, generation: int, step: int, sources: Mapping[str, RestoreSources]
