@@ -33,8 +33,9 @@ from everstep.memory.control import Control
 log = logging.getLogger(__name__)
 
 STOP_S_MAX: Final = 60.0  # to agree on a step, snapshot, leave and store; then they are killed
-# A job that is over is not waited for by anybody, and its last checkpoint is its result: long.
-LAST_UPLOAD_S_MAX: Final = 600.0
+# A job that is over is not waited for by anybody, and its last checkpoint is its result: as long as
+# ranks wait at their end for the upload before it (``train.saving``).
+LAST_UPLOAD_S_MAX: Final = 1_500.0
 
 
 class Supervisor:

@@ -7,6 +7,7 @@ it may change while the run goes on, and then changes for all ranks at one step.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -20,9 +21,16 @@ from everstep.train.control import Agreement, StepCollective, Vote
 from everstep.train.report import NO_SLOT
 from everstep.train.snapshots import Snapshots
 
-# After the last step: until the peer has the last snapshot and the last upload is done. An agent
-# that was killed is back in seconds; an upload that takes longer than this is lost anyway.
-FINISH_WAIT_MS: Final = 120_000.0
+log = logging.getLogger(__name__)
+
+# After the last step: until the peer has the newest snapshot. An agent that was killed is back in
+# seconds.
+COPY_WAIT_MS: Final = 120_000.0
+# And until an earlier checkpoint is stored, whose slot the last one needs: the agent ends each
+# upload, stored or not, and ranks whose agent is gone for good are ended by the monitor. Less than
+# the half hour after which it takes a run for hopeless in which nobody moves.
+UPLOAD_WAIT_MS: Final = 1_500_000.0
+LINGER_S: Final = 120.0  # for the judge of a last step that is not equal everywhere
 _FINISH_POLL_S: Final = 0.02
 
 
@@ -35,6 +43,7 @@ class Saver:
         clock: for the deadline at the end.
         hold: keep the newest sound snapshot while ranks that share state do not agree on it, and
             for some steps after work that was re-run has come out otherwise.
+        sleep: between looks at the end [s].
     """
 
     def __init__(
@@ -44,6 +53,7 @@ class Saver:
         clock: Clock,
         *,
         hold: bool = False,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._gate = Gate(hold=hold)
         self._hold = hold
@@ -52,6 +62,7 @@ class Saver:
         self._snapshots = snapshots
         self._collective = collective
         self._clock = clock
+        self._sleep = sleep
         self._durable_due = False
 
     @property
@@ -114,35 +125,52 @@ class Saver:
         self._snapshots.wait_whole()
 
     def at_end(self, step: int, data_state: DataState) -> tuple[int, bool]:
-        """Take the last snapshots; waits until they are allowed, up to ``FINISH_WAIT_MS``."""
+        """Take each of the last snapshots as soon as it is allowed; returns as ``after_step``.
+
+        The one in memory does not wait for uploads: who is stopped meanwhile goes on from it. When
+        ``COPY_WAIT_MS`` are over, the durable one does not wait for it either, and after
+        ``UPLOAD_WAIT_MS`` nobody waits for the durable one.
+        """
         self._snapshots.wait_whole()
-        deadline_ms = self._clock.monotonic_ms() + FINISH_WAIT_MS
-        while True:
+        begun_ms = self._clock.monotonic_ms()
+        slot, durable, allowed = NO_SLOT, False, False
+        while not durable:
+            waited_ms = self._clock.monotonic_ms() - begun_ms
             replicated, busy = self.vote
-            expired = self._clock.monotonic_ms() > deadline_ms
-            # A save request is what this last round has no other use for: here it means "too late".
+            # Requests are what these rounds have no other use for: here they mean "too late", to
+            # wait for the copy (save) and for the upload (stop).
             agreement = self._collective.agree(
                 Vote(
                     replicated=replicated,
                     durable_busy=busy,
-                    save=expired,
+                    save=waited_ms > COPY_WAIT_MS,
+                    stop=waited_ms > UPLOAD_WAIT_MS,
                     step=step,
                     finishing=True,
                     discord=self.discord,
                 )
             )
-            free = self._may_overwrite(step, agreement)
-            if (agreement.replicated and agreement.durable_free and free) or agreement.save:
+            late = agreement.save
+            allowed = allowed or late or self._may_overwrite(step, agreement)
+            take = allowed and agreement.replicated and slot == NO_SLOT
+            if take:
+                slot = self._snapshots.take(step=step, data_state=data_state.to_json())
+            durable = allowed and agreement.durable_free and (late or slot != NO_SLOT)
+            if durable:
+                self._snapshots.take_durable(step=step, data_state=data_state.to_json())
+            if take or durable:
+                self._snapshots.go_on(lambda: None)
+                self._snapshots.wait_whole()
+            elif agreement.stop:
+                log.warning(
+                    "step %d, the last one, goes without a checkpoint in the object store: an "
+                    "earlier one has not been stored in %d s",
+                    step,
+                    UPLOAD_WAIT_MS / 1e3,
+                )
                 break
-            time.sleep(_FINISH_POLL_S)
-        slot, durable = NO_SLOT, False
-        if agreement.replicated:
-            slot = self._snapshots.take(step=step, data_state=data_state.to_json())
-        if agreement.durable_free:
-            self._snapshots.take_durable(step=step, data_state=data_state.to_json())
-            durable = True
-        self._snapshots.go_on(lambda: None)
-        self._snapshots.wait_whole()
+            else:
+                self._sleep(_FINISH_POLL_S)
         # Nobody leaves, and takes its connections along, before everybody has written.
         agreement = self._collective.agree(Vote(step=step, finishing=True, discord=self.discord))
         self._held_at_end = not self._may_overwrite(step, agreement)
@@ -154,4 +182,4 @@ class Saver:
         Else the run would be over, and its end state wrong, before anybody has looked.
         """
         if self._held_at_end:
-            time.sleep(FINISH_WAIT_MS / 1e3)
+            self._sleep(LINGER_S)
