@@ -143,6 +143,74 @@ def test_run_restored_to_its_last_step_only_ends(make_world, make_spec, entry):
         assert rank.words == {"kind": "finished", "exit_class": "FINISHED", "step": 4}
 
 
+LOOPS = """
+import torch
+
+def until_ended(run):
+    step = begun(run)
+    data = torch.rand(64, 8)  # made after track(), and the same in every process
+    while not run.ended:
+        step(data[run.step_index % 64] + torch.rand(8))
+
+def by_index(run):
+    step = begun(run)
+    data = torch.rand(64, 8)
+    while run.step_index < run.spec.steps:
+        step(data[run.step_index % 64] + torch.rand(8))
+
+def by_range(run):
+    step = begun(run)
+    for _ in range(run.spec.steps):
+        step(torch.rand(8))
+
+def batches(run):
+    step = begun(run)
+    print("from step", run.step_index, run.ended)
+    for batch in run.batches(torch.rand(64, 8)):
+        step(batch.inputs)
+
+def begun(run):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    run.seed_randomness()
+    run.track(model=model, optimizer=optimizer)
+
+    def step(inputs):
+        loss = model(inputs).square().mean()
+        loss.backward()
+        run.step(optimizer, loss=loss)
+
+    return step
+"""
+
+
+@pytest.mark.parametrize("loop", ["until_ended", "by_index", "by_range", "batches"])
+def test_loop_of_any_form_draws_after_a_resume_what_it_would_have_drawn(
+    make_world, make_spec, loop
+):
+    """Noise and dropout of every step, and the data made before the loop, are the same bits."""
+    spec = make_spec({}, steps=400, entry=f"user_code:{loop}", data={"global_batch": 4})
+    reference, killed = make_world("undisturbed", spec), make_world("killed", spec)
+    for world in (reference, killed):
+        (world.directory / "user_code.py").write_text(LOOPS)
+    reference.start()
+    reference.finish()
+    killed.start()
+    for generation in (1, 2):
+        killed.until_steps_told(3)
+        killed.kill()
+        killed.until_ended()
+        step = killed.newest_common_step()
+        assert 0 < step < spec["steps"]
+        killed.start(generation, step=step)
+    killed.finish()
+
+    expected = {number: loss for number, loss in losses(reference).items() if number > step}
+    assert losses(killed) == expected
+    result = compare(reference.durable(), killed.durable())
+    assert result.equal, result.differences
+
+
 def test_survivors_of_a_killed_rank_end_with_collective_errors(make_world, make_spec):
     """A dead peer is seen at once by those who wait for it, and named an echo."""
     world = make_world("killed", make_spec({"pp": 2, "dp_shard": 2}, steps=500))

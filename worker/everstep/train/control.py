@@ -137,7 +137,10 @@ def noted(agreement: Agreement) -> dict[str, Any]:
 def from_notes(notes: dict[str, Any]) -> Agreement:
     """Return the agreement of a step that is over, with nothing asked for and nothing allowed."""
     return Agreement(
-        **notes,
+        grad_norm=notes["grad_norm"],
+        loss=notes["loss"],
+        tokens=notes["tokens"],
+        skip=notes["skip"],
         save=False,
         stop=False,
         replicated=False,

@@ -124,7 +124,7 @@ def threads_for(host_ranks: int) -> int:
 
 
 class Restorer:
-    """Restores in two parts: state when it is tracked, random states before the first batch.
+    """Restores in two parts: state when it is tracked, random states where the loop begins.
 
     Building and warming up may draw random numbers, so those states must come last.
 
@@ -232,9 +232,12 @@ class Restorer:
         control.close()
 
     def restore_randomness(self, state: TrackedState) -> None:
-        """Put the random states back and let go of the slots."""
+        """Put the random states back, as often as it is called."""
         assert self._randomness is not None, "restore comes first"
         self._randomness(state)
+
+    def close(self) -> None:
+        """Let go of the slots; the random states are no longer to be had."""
         self._open.close()
 
 

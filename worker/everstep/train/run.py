@@ -24,25 +24,24 @@ from everstep.core.system import Clock
 from everstep.data.loader import DataState
 from everstep.memory.control import Phase
 from everstep.memory.layout import rank_dir
-from everstep.memory.writer import Owner
 from everstep.train import faults, own_time, randomness, recomputing
 from everstep.train.batches import Batch, BatchSource, Dataset, require_data
+from everstep.train.beginning import Beginning, Sign
 from everstep.train.channel import AgentChannel
 from everstep.train.control import Agreement, StepCollective, Vote, from_notes, noted
 from everstep.train.correcting import batch_sizes, corrected, scaled_rates
 from everstep.train.endings import RunStoppedError
 from everstep.train.environment import RankEnvironment
-from everstep.train.fingerprints import fingerprints_of
 from everstep.train.fitting import require_room
 from everstep.train.gradients import GradientsOf
 from everstep.train.groups import build_mesh, choose_device, control_group, join_world
+from everstep.train.opening import open_snapshots
 from everstep.train.phases import PhaseNote
 from everstep.train.recompute import Meters, Recompute, recompute_for
 from everstep.train.report import HEALTH_OK, HEALTH_SKIPPED, NO_SLOT, StepReport, StepWatch
 from everstep.train.requests import Requests
-from everstep.train.restoring import Plan, Restorer, refuse_fenced, threads_for, wait_for_plan
+from everstep.train.restoring import Plan, Restorer, threads_for, wait_for_plan
 from everstep.train.saving import Saver
-from everstep.train.snapshots import Snapshots
 from everstep.train.state import TrackedState
 from everstep.train.tracked_optimizers import tracked_ones
 
@@ -68,11 +67,11 @@ class Run:
             randomness.fix_kernels(self.device)
         join_world(environment, spec, self.device)
         self.mesh = build_mesh(spec, self.device)
-        self.step_index = 0
         self.report: StepReport | None = None
         self._environment = environment
         self._channel = channel
         self._clock = clock
+        self._step_index, self._ended = 0, False
         self._position, self._poisoned = 0, False  # of the step that was made last
         self._collective = StepCollective(control_group(spec, self.device), self.world_size)
         self._state: TrackedState | None = None
@@ -87,11 +86,23 @@ class Run:
         self._own_time = own_time.measure(self.device, clock)
         self._injector = faults.injector(os.environ, self.rank, spec.layout)
         self._phase = PhaseNote(environment)
-        self._begun = self._last_is_written = False
-        self._first = True
+        self._beginning = Beginning()
+        self._last_is_written, self._first = False, True
         self._requests = Requests(channel, environment.schedule_for(spec))
-        self.ended = self.stopped = False
+        self.stopped = False
         randomness.seed_all(spec.seed)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last step is done. Ask it before anything else in a loop of your own."""
+        self._beginning.saw(Sign.ENDED)
+        return self._ended
+
+    @property
+    def step_index(self) -> int:
+        """How many steps are done, after a resume too."""
+        self._beginning.saw(Sign.STEP_INDEX)
+        return self._step_index
 
     @property
     def data_parallel_index(self) -> int:
@@ -113,7 +124,8 @@ class Run:
 
         Call it once, with everything built: modules (or lists of them), optimizers, tensors, and
         anything with ``state_dict`` and ``load_state_dict``. The one named ``scheduler`` is stepped
-        by ``step``.
+        by ``step``. Random states come back where the loop begins: with the first of ``batches``,
+        or in a loop of your own when it first asks for ``ended`` or ``step_index``.
 
         Raises:
             InvalidInput: called twice, or after the first batch or step.
@@ -121,7 +133,7 @@ class Run:
             RestoreFailedError: what is to be restored does not fit or is damaged.
             HostTooSmallError: the host's memory is too small for its snapshots.
         """
-        if self._state is not None or self._begun:
+        if self._state is not None or self._beginning.is_over:
             how = "twice" if self._state is not None else "after the first batch or step"
             raise InvalidInput(f"run.track() was called {how}: name everything in one call before")
         self._state = TrackedState(self.device, tracked)
@@ -129,23 +141,11 @@ class Run:
         environment = self._environment
         plan = wait_for_plan(self._channel)
         if environment.memory_dir is not None:
-            refuse_fenced(environment)
             directory = rank_dir(environment.memory_dir, environment.job_id, self.rank)
-            owner = Owner(
-                job_id=environment.job_id,
-                rank=self.rank,
-                world_size=self.world_size,
-                generation=environment.generation,
+            snapshots = open_snapshots(
+                environment, self.spec, self.mesh, directory=directory, state=self._state
             )
-            corruption = self.spec.corruption
-            snapshots = Snapshots(
-                directory,
-                owner,
-                self._state,
-                overlap=self.spec.checkpoint.overlap,
-                fingerprints=fingerprints_of(self.mesh, self.rank, corruption),
-            )
-            hold = corruption.on_corruption == "replace"
+            hold = self.spec.corruption.on_corruption == "replace"
             self._saver = Saver(snapshots, self._collective, self._clock, hold=hold)
             if plan.slot is not None:
                 plan = self._restore(plan, directory)
@@ -165,14 +165,15 @@ class Run:
         if environment.seek_position is not None:
             self._data_state = self._data_state.at_position(environment.seek_position)
         if self._injector is not None:
-            self._injector.watch(self._state, self.step_index)
-        self._channel.remember(restored=True, step=self.step_index)
+            self._injector.watch(self._state, self._step_index)
+        self._channel.remember(restored=True, step=self._step_index)
         self._channel.say(
             "ready",
-            restored_step=self.step_index,
+            restored_step=self._step_index,
             source_kind=plan.source_kind,
             problems=list(plan.problems),
         )
+        self._beginning.tracked(self._state, self._restorer)
 
     def batches(self, dataset: Dataset | None = None) -> Iterator[Batch]:
         """Yield this rank's share of each global batch, from exactly where the state stands.
@@ -196,9 +197,10 @@ class Run:
             dataset=dataset,
             sizes=batch_sizes(self._data_state, self._environment.corrections),
         )
+        self._beginning.saw(Sign.BATCHES)
         self._begin()
-        while not self.ended:
-            before = self.step_index
+        while not self._ended:
+            before = self._step_index
             if self._recompute is not None and not self._first:
                 yield from self._recompute.batches(before, source, self._data_state.position)
             begun_ms = self._watch.now_ms()
@@ -209,9 +211,9 @@ class Run:
             self._phase.enter(Phase.COMPUTING)
             self._watch.data_wait_ms += self._watch.now_ms() - begun_ms
             yield batch
-            if self.step_index != before + 1:
+            if self._step_index != before + 1:
                 raise InvalidInput(
-                    f"batch {batch.position} was followed by {self.step_index - before} calls of "
+                    f"batch {batch.position} was followed by {self._step_index - before} calls of "
                     "run.step(): call it once for every batch"
                 )
 
@@ -238,7 +240,7 @@ class Run:
             RunStoppedError: the run has ended. No ``Exception``: let it pass, as if you returned.
             InvalidInput: an optimizer was not named to ``track``.
         """
-        if self.ended:
+        if self._ended:
             raise RunStoppedError
         self._begin()
         self._phase.enter(Phase.COMPUTING)
@@ -252,23 +254,23 @@ class Run:
         gradients.gather()
         if self._injector is not None:
             so_far_ms = self._own_time.so_far_ms()
-            self._injector.computed(self.step_index, so_far_ms, gradients.locals)
+            self._injector.computed(self._step_index, so_far_ms, gradients.locals)
         agreement = self._agree(gradients.squared_norm(), loss, tokens)
         self._settle()
         if not agreement.skip:
             if max_grad_norm is not None:
                 gradients.clip(agreement.grad_norm, max_grad_norm)
-            rate = self._environment.corrections.rate_at(self.step_index + 1)
+            rate = self._environment.corrections.rate_at(self._step_index + 1)
             with scaled_rates(optimizers, rate):
                 for one in optimizers:
                     one.step()
         if self._scheduler is not None:
             self._scheduler.step()
         if self._injector is not None:
-            self._injector.updated(self.step_index)
+            self._injector.updated(self._step_index)
         for one in optimizers:
             one.zero_grad()
-        self.step_index += 1
+        self._step_index += 1
         self._position = self._data_state.position
         self._data_state = self._data_state.advanced()
         return self._complete(agreement)
@@ -279,11 +281,12 @@ class Run:
         Steps may have ended early, or the run was restored to its last step because it died
         between that step and its end; then that step is reported once more.
         """
+        self._beginning.put_back()  # without a step the last snapshot is to hold them as they were
         self._begin()
         notes = self._state.notes if self._state is not None else {}
         if self._saver is not None and notes and not self._last_is_written:
             self._conclude(from_notes(notes), last=True)
-        self.ended = True
+        self._ended = True
 
     def _restore(self, plan: Plan, directory: Path) -> Plan:
         assert self._state is not None
@@ -293,20 +296,16 @@ class Run:
             plan, self._state, rank=self.rank, world_size=self.world_size
         )
         self._data_state = corrected(data_state, self.spec, self._environment.corrections)
-        self.step_index = plan.step
-        self.ended = plan.step >= self.spec.steps  # else a loop of the user's own makes one more
+        self._step_index = plan.step
+        self._ended = plan.step >= self.spec.steps  # else a loop of the user's own makes one more
         return plan
 
     def _begin(self) -> None:
-        """Before the first step: what must come last of all preparations."""
-        if self._begun:
-            return
-        self._begun = True
-        if self._restorer is not None and self._state is not None:
-            self._restorer.restore_randomness(self._state)
-            self._restorer = None
-        self._watch.lap()
-        self._own_time.lap_ms()
+        """Note that the loop has begun."""
+        if not self._beginning.is_over:
+            self._beginning.end()
+            self._watch.lap()
+            self._own_time.lap_ms()
 
     def _agree(self, squared_norm: float, loss: Tensor | float | None, tokens: int) -> Agreement:
         replicated, busy = self._saver.vote if self._saver is not None else (True, False)
@@ -318,7 +317,7 @@ class Run:
             stop=self._requests.stop,
             replicated=replicated,
             durable_busy=busy,
-            step=self.step_index,
+            step=self._step_index,
             schedule=self._requests.schedule if self.rank == 0 else None,
             rerun=0 if self._recompute is None else self._recompute.computed(_number(loss)),
             recompute=self._requests.recompute,
@@ -338,27 +337,29 @@ class Run:
         return agreement
 
     def _complete(self, agreement: Agreement) -> StepReport:
-        self.stopped = agreement.stop and self.step_index < self.spec.steps
-        self.ended = self.stopped or self.step_index >= self.spec.steps
+        self.stopped = agreement.stop and self._step_index < self.spec.steps
+        self._ended = self.stopped or self._step_index >= self.spec.steps
         if self._state is not None:
-            self._state.notes = noted(agreement)
-        return self._conclude(agreement, last=self.ended)
+            self._state.notes = noted(agreement) | self._beginning.noted()
+        return self._conclude(agreement, last=self._ended)
 
     def _conclude(self, agreement: Agreement, *, last: bool) -> StepReport:
         """Snapshot and report the step that ``step_index`` counts as completed."""
         watch = self._watch
-        slot, durable = NO_SLOT, False
+        step, slot, durable = self._step_index, NO_SLOT, False
         self._phase.enter(Phase.SNAPSHOTTING)
         if self._saver is not None:
             begun_ms = watch.now_ms()
             if last:
-                slot, durable = self._saver.at_end(self.step_index, self._data_state)
+                slot, durable = self._saver.at_end(step, self._data_state)
             else:
-                slot, durable = self._saver.after_step(self.step_index, self._data_state, agreement)
+                slot, durable = self._saver.after_step(
+                    self._step_index, self._data_state, agreement
+                )
             watch.stall_ms += watch.now_ms() - begun_ms
         self._last_is_written = last
         self.report = StepReport(
-            step=self.step_index,
+            step=step,
             loss=agreement.loss,
             grad_norm=agreement.grad_norm,
             tokens=agreement.tokens,
@@ -373,7 +374,7 @@ class Run:
             **watch.lap(),
         )
         self._first = False
-        self._channel.remember(step=self.step_index)
+        self._channel.remember(step=step)
         told = asdict(self.report)
         if self._saver is None:
             self._channel.say("step", **told)
@@ -389,11 +390,10 @@ class Run:
         return self.report
 
     def _settle(self) -> None:
-        if self._saver is None:
-            return
-        begun_ms = self._watch.now_ms()
-        self._saver.settle()
-        self._watch.stall_ms += self._watch.now_ms() - begun_ms
+        if self._saver is not None:
+            begun_ms = self._watch.now_ms()
+            self._saver.settle()
+            self._watch.stall_ms += self._watch.now_ms() - begun_ms
 
 
 def _number(loss: Tensor | float | None) -> float | None:
