@@ -23,6 +23,8 @@ STRAY_S: Final = 15.0
 SPIKE_STEPS: Final = 10
 # A message that is lost is told again with the next step; then two services decide.
 FLIP_STEPS: Final = 8
+# Where stored messages get lost, each is told again after some seconds, and those behind it wait.
+BAD_FLIP_STEPS: Final = 30
 FLIP_S: Final = 20.0  # as below
 SPIKE_S: Final = 20.0  # that all services and the bus were well, of steps of about a second
 
@@ -57,6 +59,8 @@ class Truth:
         self._newest: dict[str, int] = {}
         self.followed: dict[tuple[str, int, int], int] = {}  # job, generation, step -> version
         self._versions: dict[str, int] = {}
+        loses = world.network.conditions.lost_share > 0
+        self._flip_steps = BAD_FLIP_STEPS if loses else FLIP_STEPS
 
     def _fail(self, training: Training, text: str) -> None:
         self._world.failures.append(
@@ -134,7 +138,7 @@ class Truth:
         """No run goes on with a wrong bit that ranks have kept and that somebody could hear of."""
         since = training.sharing.wrong_since
         wanted = training.spec.corruption.on_corruption == "replace"
-        if not since or not wanted or training.step - since <= FLIP_STEPS:
+        if not since or not wanted or training.step - since <= self._flip_steps:
             return
         sound_s = min(self._world.sound_s(host_id) for host_id in training.runs)
         if min(sound_s, self._world.control_s()) > FLIP_S:
@@ -145,7 +149,7 @@ class Truth:
         since = training.remaking.differs_since
         wanted = training.spec.corruption.on_corruption == "replace"
         wanted &= training.spec.deterministic  # else bits may vary, and that is only noted
-        if not since or not wanted or training.step - since <= FLIP_STEPS:
+        if not since or not wanted or training.step - since <= self._flip_steps:
             return
         sound_s = min(self._world.sound_s(host_id) for host_id in training.runs)
         if min(sound_s, self._world.control_s()) > FLIP_S:
