@@ -13,6 +13,7 @@ from tests.integration.agent import harness
 from tests.integration.agent.harness import hosts_on, new_plane, placed, spec_json, start_all
 from tests.waiting import until
 
+from everstep.agent import supervisor
 from everstep.agent.processes import is_running
 from everstep.objectstore.memory import MemoryObjects
 from everstep.wire.v1.agents_pb2 import (
@@ -279,6 +280,53 @@ async def test_upload_of_an_older_generation_ends_with_the_fence(tmp_path):
             plane.objects.gate.set()
             assert await plane.objects.list("jobs/") == []
             assert plane.shards == []
+
+
+async def busy_when_stopped(plane, host):
+    """Stop a rank gracefully, twice, while an upload stands still; returns its control word."""
+    await start_all(plane, placed([host], 1), 1, spec_json(every=5))
+    await plane.objects.asked.wait()
+    control = host.agent.runs.get(harness.JOB).ranks[0].control
+    first = asyncio.create_task(plane.stop("h1", 2, graceful=True))
+    await asyncio.sleep(2.0)
+    again = asyncio.create_task(plane.stop("h1", 2, graceful=True))
+    assert (await first).outcome.accepted
+    began = time.monotonic()
+    assert (await again).outcome.accepted
+    assert time.monotonic() - began < 1.5, "the second one waited anew"
+    [end] = plane.reported(RANK_EXITED)
+    assert end.exit_class == STOPPED
+    assert control.durable_busy
+    return control
+
+
+async def test_upload_goes_on_after_a_graceful_stop(tmp_path, monkeypatch):
+    """A stop does not wait for it for ever, and does not end it either."""
+    monkeypatch.setattr(supervisor, "STOP_S_MAX", 3.0)
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane:
+        plane.objects = GatedObjects()
+        async with host.up(plane):
+            control = await busy_when_stopped(plane, host)
+            plane.objects.gate.set()
+            report = await until(lambda: plane.shards and plane.shards[0])
+            assert (report.generation, report.step % 5) == (1, 0)
+            assert digest_after(report.step) in await plane.objects.get(report.shards[0].uri)
+            await until(lambda: not control.durable_busy)
+
+
+async def test_upload_that_a_graceful_stop_left_ends_with_the_next_start(tmp_path, monkeypatch):
+    """New ranks write into the same slot: nothing of it is stored as the older generation's."""
+    monkeypatch.setattr(supervisor, "STOP_S_MAX", 3.0)
+    async with hosts_on(tmp_path, "h1") as [host], new_plane() as plane:
+        plane.objects = GatedObjects()
+        async with host.up(plane):
+            await busy_when_stopped(plane, host)
+            await start_all(plane, placed([host], 1), 2, spec_json(steps=20, every=7))
+            plane.objects.gate.set()
+            await until(lambda: len(plane.reported(RANK_EXITED, 2)) == 1)
+            await until(lambda: plane.shards)
+            assert {one.generation for one in plane.shards} == {2}
+            assert not [one.key for one in await plane.objects.list("jobs/") if "gen-1" in one.key]
 
 
 async def test_orphans_of_a_rank_are_ended_with_it(tmp_path):

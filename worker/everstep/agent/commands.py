@@ -153,7 +153,7 @@ class HostCommands:
         return CommandReply(outcome=ACCEPTED)
 
     async def stop(self, command: StopRanks) -> StopRanksReply:
-        """Fence the host and say what it holds; nothing is written after the answer.
+        """Fence the host and say what it holds; no memory is written after the answer.
 
         Ranks of older generations are killed. Those of ``generation`` itself end only when the stop
         is graceful or the job is to be forgotten.
@@ -189,7 +189,8 @@ class HostCommands:
         if not command.forget:
             self._memory.begin_again(job_id, generation)
         below = generation + 1 if command.forget else generation
-        fenced = await self._supervisor.fence(job_id, below, uploads_go_on=command.forget)
+        go_on = command.forget or command.graceful  # what was stored last is of use
+        fenced = await self._supervisor.fence(job_id, below, uploads_go_on=go_on)
         if ended and fenced and command.forget:
             await self._supervisor.forget(job_id, generation)
         return ended and fenced

@@ -210,6 +210,7 @@ class JobRun:
     ranks: dict[int, RankRun]
     log_dir: Path
     tidied: bool = False  # what an earlier placement left here is removed
+    stop_by_s: float = 0.0  # on the event loop's clock, once its ranks were asked to stop
 
     @property
     def job_id(self) -> str:

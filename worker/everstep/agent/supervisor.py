@@ -73,6 +73,7 @@ class Supervisor:
 
     def start(self, start: Start, seek_position: int) -> None:
         """Begin a generation; the host must be in its placement and fenced at it."""
+        self._uploads.end(start.job_id, start.generation)
         if start.layout is not None:
             self._memory.set_aside(start.job_id, start.generation, start.layout)
         self._memory.forget_after(start.job_id, start.restore_step)
@@ -145,7 +146,8 @@ class Supervisor:
     async def stop_gracefully(self, job_id: str, generation: int) -> bool:
         """Let the ranks of this and older generations agree on a last step and store it.
 
-        After ``STOP_S_MAX`` in all, ranks are killed and uploads are left to themselves.
+        After ``STOP_S_MAX`` in all, however often it is asked for, ranks are killed and uploads are
+        left to themselves.
 
         Returns:
             False when a rank could not be killed either.
@@ -154,12 +156,14 @@ class Supervisor:
         if run is None or run.generation > generation:
             return True
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + STOP_S_MAX
+        # Who asks waits for seconds only and asks again: it is the same stop, and all are answered
+        # at its end. Else the newest, which alone is listened to, would be the last.
+        run.stop_by_s = run.stop_by_s or loop.time() + STOP_S_MAX
         self.ask(job_id, run.generation, "stop")
-        if not await run.wait_gone(STOP_S_MAX):
+        if not await run.wait_gone(run.stop_by_s - loop.time()):
             log.warning("ranks of job %s did not stop in %d s: killed", job_id, STOP_S_MAX)
             return await self._kill(run)
-        if not await self._uploads.drained(job_id, deadline - loop.time()):
+        if not await self._uploads.drained(job_id, run.stop_by_s - loop.time()):
             log.warning("the last checkpoint of job %s is not stored yet", job_id)
         return True
 
@@ -169,7 +173,8 @@ class Supervisor:
         Args:
             job_id: of which job.
             below: the lowest generation that may act from now on.
-            uploads_go_on: the job is over, and what it stored last is its result.
+            uploads_go_on: what the job stored last is its result, or newer than what is stored by
+                now. The next start ends them: new ranks write into the same slots.
 
         Returns:
             False when a process or a writer could not be ended in time.
