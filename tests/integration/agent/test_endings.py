@@ -174,6 +174,15 @@ async def test_exit_under_way_is_not_taken_for_a_loss(kit):
     assert kit.reported() == [("RANK_EXITED", 3, 11)]
 
 
+async def test_rank_that_died_before_its_fork_was_noted_is_not_forked_again(kit):
+    """An agent that ended in between comes back and is told of the exit, but has no pid."""
+    kit.endings.exited(exited(rank=0, signal=11))
+    kit.endings.listed([Forked(job_id="j", generation=3, rank=1, pid=41)])
+    await kit.settle()
+    assert kit.forked == []
+    assert kit.reported() == [("RANK_EXITED", 3, 11)]
+
+
 async def test_stray_rank_is_killed(kit):
     """A rank that no record knows has nobody who would ever end it."""
     kit.endings.listed([Forked(job_id="other", generation=7, rank=0, pid=99)])

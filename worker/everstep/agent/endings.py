@@ -81,9 +81,11 @@ class Endings:
                 process = strays.pop(run.key(rank), None)
                 if process is not None:
                     self.forked(process)
+                elif rank.exit_seen:
+                    continue  # it has run, also if nobody noted its pid; its words are on their way
                 elif rank.pid == 0 and rank.intent is Intent.RUN:
                     self._fork(run, rank)
-                elif not rank.exit_seen:
+                else:
                     self._lost(run, rank)
             if any(rank.intent is Intent.KILL for rank in run.alive):
                 self._forks.kill(run.job_id, run.generation + 1, signals.SIGKILL)
