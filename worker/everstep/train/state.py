@@ -9,7 +9,7 @@ continues exactly where the other one stood.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from operator import is_, methodcaller
 from typing import Any, Final, Protocol
@@ -24,6 +24,7 @@ from everstep.train import randomness, tree
 from everstep.train.endings import StateMismatchError
 from everstep.train.forecast import Forecast, stand_in
 from everstep.train.gradients import local_part, offsets_of
+from everstep.train.module_tensors import module_tensors, require_own, with_extra_state
 from everstep.train.moments import LIKE_PARAMETER, PLAIN, make_state
 from everstep.train.parameter_groups import ParameterGroups, group_sizes
 from everstep.train.places import NamedTensors, Places
@@ -54,8 +55,11 @@ class TrackedState:
         for name, value in tracked.items():
             self._add(name, value)
         self._model_tensors: NamedTensors = []
+        trained = {id(p) for one in self.optimizers.values() for p in _parameters(one)}
         for name, module in self._modules.items():
-            self._model_tensors += module_tensors(name, module)
+            kept = module_tensors(name, module)
+            require_own(name, module, kept, trained)
+            self._model_tensors += kept
         names = {id(tensor): name for name, tensor in self._model_tensors}
         self._groups = ParameterGroups(self.optimizers)
         self._parameter_names = {
@@ -64,7 +68,7 @@ class TrackedState:
         self._extra_states = [
             (f"{name}.{path}.extra_state", part)
             for name, module in self._modules.items()
-            for path, part in _with_extra_state(module)
+            for path, part in with_extra_state(module)
         ]
         self._places = Places(self._modules, self._model_tensors)
         self._layouts: dict[str, tuple[int, bytes]] = {}
@@ -317,17 +321,6 @@ class StateSource(Protocol):
         ...
 
 
-def module_tensors(name: str, module: nn.Module) -> NamedTensors:
-    """Return a module's parameters and persistent buffers, each once, under ``name.``."""
-    found: NamedTensors = []
-    seen: set[int] = set()
-    for key, value in module.state_dict(keep_vars=True).items():
-        if isinstance(value, Tensor) and id(value) not in seen:
-            seen.add(id(value))
-            found.append((f"{name}.{key}", value))
-    return found
-
-
 def _moments(
     optimizer: Optimizer, names: list[tuple[Tensor, str]], *, foreseen: bool
 ) -> list[tuple[str, str, Tensor]]:
@@ -344,16 +337,15 @@ def _moments(
     return found
 
 
-def _with_extra_state(module: nn.Module) -> Iterable[tuple[str, nn.Module]]:
-    for path, part in module.named_modules():
-        if type(part).get_extra_state is not nn.Module.get_extra_state:
-            yield path or "root", part
+def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
 
 
 def _parameter_names(optimizer: Optimizer, names: Mapping[int, str]) -> list[tuple[Tensor, str]]:
     """Name an optimizer's parameters after the tracked modules, or by their place."""
     found: list[tuple[Tensor, str]] = []
-    for parameter in (one for group in optimizer.param_groups for one in group["params"]):
+    for parameter in _parameters(optimizer):
         name = names.get(id(parameter), f"parameter.{len(found)}")
         found.append((parameter, name.partition(".")[2]))
     return found
