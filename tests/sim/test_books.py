@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from everstep.monitor import queries
-from everstep.monitor.ledger import Cause, account
+from everstep.monitor.ledger import Cause, Laying
 from everstep.sim.scenarios import play
 from everstep.sim.swarm import run_seed
 
@@ -20,10 +20,11 @@ def _moved(ledger, cause, to, ms):
 
 
 def _lies(how):
-    """Return an ``account`` that tells the truth and then changes it."""
+    """Return an end of ``Laying`` that tells the truth and then changes it."""
+    tell = Laying.finish
 
-    def lying(**facts):
-        return how(account(**facts), ended=facts["ended"])
+    def lying(laying):
+        return how(tell(laying), ended=laying.facts.ended)
 
     return lying
 
@@ -78,7 +79,7 @@ def _lies(how):
 )
 def test_ledger_that_is_wrong_is_found(how, said, monkeypatch):
     """By a millisecond, at the end or after a recovery, in a story that loses three steps."""
-    monkeypatch.setattr(queries, "account", _lies(how))
+    monkeypatch.setattr(Laying, "finish", _lies(how))
     with pytest.raises(AssertionError, match=said):
         play("bad_copies", seed=9)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,111 @@ def test_ledger_of_a_recovered_run_names_each_piece():
         "detection": 50,
         "restart": 10 + 790 + 100,
     }
+
+
+FAILED = Generation(
+    generation=1,
+    cause="launch",
+    begun_at_ms=0,
+    placed_at_ms=50,
+    restore_step=-1,
+    failed_at_ms=600,
+    detected_at_ms=900,
+)
+
+
+@pytest.mark.parametrize(
+    ("steps", "bring_up"),
+    [
+        ([step(1, 1, 200), step(1, 2, 300)], {"startup": 100, "useful": 200, "lost_work": 300}),
+        ([], {"startup": 600}),
+    ],
+)
+def test_ledger_of_a_job_that_fails_for_good_names_what_that_took(steps, bring_up):
+    """What was found ended it; it reads the same when it is begun again later."""
+    known = bring_up | {"detection": 300, "restart": 100}
+    facts = {"submitted_at_ms": 0, "steps": steps}
+    at_end = account(**facts, end_ms=1_000, generations=[FAILED], ended=True)
+    assert nonzero(at_end) == known
+    assert nonzero(account(**facts, end_ms=1_000, generations=[FAILED])) == known
+    again = Generation(generation=2, cause="restart", begun_at_ms=1_500, restore_step=2)
+    generations = [replace(FAILED, paused_at_ms=1_000), again]
+    later = account(**facts, end_ms=1_500, generations=generations)
+    assert nonzero(later) == known | {"paused": 500}
+
+
+def test_ledger_of_a_run_that_finishes_in_spite_of_what_was_found_ends_with_its_save():
+    """Its last step is later than the word of the failure."""
+    ledger = account(
+        submitted_at_ms=0,
+        end_ms=1_000,
+        generations=[replace(FAILED, failed_at_ms=250, detected_at_ms=280)],
+        steps=[step(1, 1, 200), step(1, 2, 300)],
+        ended=True,
+    )
+    assert nonzero(ledger) == {"startup": 100, "useful": 200, "checkpoint_stall": 700}
+
+
+RUNS = Generation(generation=1, cause="launch", begun_at_ms=0, placed_at_ms=50, running_at_ms=100)
+
+
+@pytest.mark.parametrize(
+    ("generations", "ended", "causes"),
+    [
+        ([RUNS], False, {"useful": 900}),
+        ([RUNS], True, {"useful": 900}),
+        ([replace(RUNS, ranks=6)], False, {"useful": 675, "degraded": 225}),
+        (
+            [replace(RUNS, failed_at_ms=600, detected_at_ms=700)],
+            True,
+            {"useful": 500, "detection": 100, "restart": 300},
+        ),
+        (
+            [
+                replace(RUNS, failed_at_ms=600, detected_at_ms=650),
+                Generation(generation=2, cause="recovery", begun_at_ms=700, running_at_ms=800),
+            ],
+            False,
+            {"useful": 500 + 200, "detection": 50, "restart": 50 + 100},
+        ),
+        (
+            [
+                RUNS,
+                Generation(generation=2, cause="pause", begun_at_ms=600, paused_at_ms=650),
+                Generation(generation=3, cause="resume", begun_at_ms=800),
+            ],
+            False,
+            {"useful": 500, "restart": 50 + 200, "paused": 150},
+        ),
+        ([replace(RUNS, paused_at_ms=400)], False, {"useful": 300, "paused": 600}),
+    ],
+    ids=["runs", "ended", "fewer ranks", "failed", "recovered", "paused", "held"],
+)
+def test_ledger_of_a_script_without_the_sdk_is_useful_while_its_ranks_work(
+    generations, ended, causes
+):
+    """It tells of no steps: nothing else says where its training begins and ends."""
+    ledger = account(
+        submitted_at_ms=0,
+        end_ms=1_000,
+        generations=generations,
+        steps=[],
+        ended=ended,
+        full_ranks=8,
+    )
+    assert nonzero(ledger) == {"startup": 100} | causes
+
+
+def test_ledger_of_a_job_that_tells_of_steps_counts_only_these():
+    """A generation that broke before its first step was told has made nothing useful."""
+    recovers = Generation(generation=2, cause="recovery", begun_at_ms=300, running_at_ms=400)
+    ledger = account(
+        submitted_at_ms=0,
+        end_ms=1_000,
+        generations=[replace(RUNS, restore_step=-1), recovers],
+        steps=[step(1, 1, 200), step(1, 2, 300)],
+    )
+    assert nonzero(ledger) == {"startup": 100, "useful": 200, "restart": 700}
 
 
 def test_ledger_of_a_wait_for_hosts_separates_it_from_the_restart():
@@ -275,6 +381,7 @@ MAYBE = st.none() | TIMES
             short_at_ms=MAYBE,
             placed_at_ms=MAYBE,
             restore_step=st.none() | st.integers(-1, 9),
+            running_at_ms=MAYBE,
             failed_at_ms=MAYBE,
             detected_at_ms=MAYBE,
             paused_at_ms=MAYBE,

@@ -11,6 +11,7 @@ from everstep.core.errors import NotFoundError
 from everstep.core.system import Clock
 from everstep.eventstore.postgres import PostgresStore
 from everstep.monitor import queries
+from everstep.monitor.accounts import Accounts
 from everstep.monitor.ledger import Cause
 from everstep.monitor.looking import told
 from everstep.monitor.uncopied import UncopiedRanks
@@ -22,6 +23,7 @@ def routes(
 ) -> APIRouter:
     """Return the routes."""
     router = APIRouter(prefix="/v1", tags=["monitor"])
+    accounts = Accounts(store.reading, clock)
 
     @router.get("/incidents")
     async def incidents(job_id: str | None = None) -> dict[str, Any]:
@@ -45,8 +47,7 @@ def routes(
     @router.get("/jobs/{job_id}/goodput")
     async def goodput(job_id: str) -> dict[str, Any]:
         """Return wall time by cause; the causes sum to it exactly."""
-        async with store.reading() as connection:
-            ledger = await queries.ledger(connection, job_id, clock.now_ms())
+        ledger = await accounts.ledger(job_id)
         if ledger is None:
             raise queries.unknown_job(job_id)
         useful = ledger.causes[Cause.USEFUL]

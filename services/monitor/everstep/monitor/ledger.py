@@ -7,59 +7,31 @@ then it is lost work, because it is done again; so is one whose update was left 
 of a generation takes longer than others (shape inference, caches): what it takes beyond the usual
 belongs to the restart. Of a step, work that was done twice to compare its bits is verification; of
 the rest, a job that has fewer ranks than were asked for is useful by the share that it has, and
-what is missing is degraded.
+what is missing is degraded. A script that tells of no steps is useful while its ranks are at work.
+
+``account`` takes all steps at once; ``accounts.py`` takes them page by page and keeps what it has
+laid. Both lay them with ``Laying`` and ``Stretch``, so that they come to the same.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from fractions import Fraction
-from statistics import median
 from typing import Final
 
+from everstep.monitor.tape import Cause, Rule, Step, Stretch, Tape
 
-class Cause(StrEnum):
-    """Where a second went."""
-
-    USEFUL = "useful"
-    CHECKPOINT_STALL = "checkpoint_stall"
-    DATA_WAIT = "data_wait"
-    VERIFICATION = "verification"
-    DEGRADED = "degraded"
-    LOST_WORK = "lost_work"
-    DETECTION = "detection"
-    RESTART = "restart"
-    WAITING_FOR_HOSTS = "waiting_for_hosts"
-    PAUSED = "paused"
-    STARTUP = "startup"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A completed step of one generation; parts are the slowest rank's.
-
-    ``shadow_ms`` went to another replica's work, to compare its bits. ``skipped`` says that its
-    update was left out: it has not advanced the training.
-    """
-
-    generation: int
-    step: int
-    completed_at_ms: int
-    stall_ms: int = 0
-    data_wait_ms: int = 0
-    shadow_ms: int = 0
-    step_time_ms: int = 0
-    skipped: bool = False
+__all__ = ["Cause", "Facts", "Generation", "Laying", "Ledger", "Step", "account", "usual_ms"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
     """The stretch between two restarts. ``restore_step`` -1: fresh; times None: not reached.
 
-    ``failed_at_ms``/``detected_at_ms`` are those of the incident that ended it; ``ranks`` are those
-    of its placement, 0: not told.
+    ``running_at_ms`` is when all its ranks were at work; ``failed_at_ms``/``detected_at_ms`` are
+    those of the incident that ended it; ``ranks`` are those of its placement, 0: not told.
     """
 
     generation: int
@@ -68,6 +40,7 @@ class Generation:
     short_at_ms: int | None = None
     placed_at_ms: int | None = None
     restore_step: int | None = None
+    running_at_ms: int | None = None
     failed_at_ms: int | None = None
     detected_at_ms: int | None = None
     paused_at_ms: int | None = None
@@ -87,31 +60,96 @@ class Ledger:
     causes: dict[Cause, int]
 
 
-class _Tape:
-    """Lays pieces of time one after the other, never backwards and never past the end."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a job beside its steps; as the arguments of ``account``."""
 
-    def __init__(self, start_ms: int, end_ms: int) -> None:
-        self.at_ms = start_ms
-        self._end_ms = end_ms
-        self.causes: dict[Cause, int] = dict.fromkeys(Cause, 0)
-
-    def until(self, at_ms: int | None, cause: Cause) -> None:
-        """Put the time up to ``at_ms`` under ``cause``."""
-        if at_ms is None:
-            return
-        stop = min(max(at_ms, self.at_ms), self._end_ms)
-        self.causes[cause] += stop - self.at_ms
-        self.at_ms = stop
-
-    def train(self, at_ms: int, missing: Fraction) -> None:
-        """Put the time up to ``at_ms`` under training, of which a share is missing."""
-        stop = min(max(at_ms, self.at_ms), self._end_ms)
-        missing_ms = (stop - self.at_ms) * missing.numerator // missing.denominator
-        self.until(stop - missing_ms, Cause.USEFUL)
-        self.until(stop, Cause.DEGRADED)
+    submitted_at_ms: int
+    end_ms: int
+    generations: Sequence[Generation]
+    ended: bool = False
+    full_ranks: int = 0
 
 
 _BRING_UP: Final = {"launch": Cause.STARTUP}
+
+
+class Laying:
+    """Lays a job's time, generation after generation: ``open``, ``rest``, ``close`` of each."""
+
+    def __init__(self, facts: Facts, usual_ms: int | None, *, steps: bool) -> None:
+        """``usual_ms`` is the usual time of a step; ``steps``: whether the job tells of any."""
+        self.facts = facts
+        self._usual_ms = usual_ms
+        self._tells = steps
+        end_ms = max(facts.end_ms, facts.submitted_at_ms)
+        self.tape = Tape(facts.submitted_at_ms, end_ms)
+        self._rules = _rules(facts)
+        self._trained = False
+
+    def rule(self, index: int) -> Rule:
+        """Return how the steps of a generation, by its place, are laid."""
+        return self._rules[index]
+
+    def open(self, index: int, first: Step | None) -> None:
+        """From the begin of a generation to the end of its first step, if it has one."""
+        generation, rule = self.facts.generations[index], self._rules[index]
+        self._trained = first is not None
+        _bring_up(self.tape, generation)
+        cause = _BRING_UP.get(generation.cause, Cause.RESTART)
+        if first is not None:
+            self.tape.until(self._comes_up_ms(first, rule), cause)
+            self.tape.lay(first, rule)
+        elif self._works_untold(generation):
+            self._trained = True
+            self.tape.until(generation.running_at_ms, cause)
+            begun_ms = self._begun_ms(index + 1)
+            for at_ms in (generation.failed_at_ms, generation.paused_at_ms, begun_ms):
+                if at_ms is not None:
+                    self.tape.train(min(at_ms, begun_ms), rule.missing)
+                    break
+
+    def rest(self, stretch: Stretch) -> None:
+        """Take the steps after the first."""
+        assert stretch.start_ms == self.tape.at_ms
+        self.tape.then(stretch.tape)
+
+    def close(self, index: int) -> None:
+        """From the last completed step to the begin of the next generation, or to the end."""
+        generation = self.facts.generations[index]
+        detected_ms = generation.detected_at_ms
+        # The last one may have gone on, and finished, in spite of what was found.
+        broken = detected_ms is not None and self.tape.at_ms <= detected_ms
+        if broken or index + 1 < len(self.facts.generations):
+            _lay_end(self.tape, generation, self._begun_ms(index + 1), trained=self._trained)
+
+    def finish(self) -> Ledger:
+        """What follows the last cut; return the ledger."""
+        facts, tape = self.facts, self.tape
+        last = facts.generations[-1] if facts.generations else None
+        if last is not None and self._trained and last.paused_at_ms is None and not facts.ended:
+            tape.train(tape.end_ms, self._rules[-1].missing)
+        tape.until(tape.end_ms, _tail_cause(last, trained=self._trained))
+        return Ledger(wall_ms=tape.end_ms - facts.submitted_at_ms, causes=tape.causes)
+
+    def _comes_up_ms(self, first: Step, rule: Rule) -> int:
+        """Return where a first step, had it been a usual one, began."""
+        took_ms = first.step_time_ms
+        if self._usual_ms is not None:
+            took_ms = min(took_ms, self._usual_ms)
+        at_ms = first.completed_at_ms - max(took_ms, 0)
+        if rule.loses(first.step) and rule.lost_until_ms is not None:
+            return min(at_ms, rule.lost_until_ms)
+        return at_ms
+
+    def _works_untold(self, generation: Generation) -> bool:
+        """Whether a script without the SDK was at work: its job has not told of a single step."""
+        return not self._tells and generation.running_at_ms is not None
+
+    def _begun_ms(self, index: int) -> int:
+        """Return when a generation began; the end, if there is none."""
+        generations = self.facts.generations
+        return generations[index].begun_at_ms if index < len(generations) else self.tape.end_ms
 
 
 def account(
@@ -129,44 +167,66 @@ def account(
         submitted_at_ms: when the job was asked for.
         end_ms: when it ended, or now.
         generations: in order.
-        steps: of all generations, in any order.
+        steps: of these generations, in any order.
         ended: whether ``end_ms`` is the job's end rather than now.
         full_ranks: that were asked for; 0: not told.
 
     Returns:
         Causes that sum exactly to ``end_ms - submitted_at_ms``.
     """
-    end_ms = max(end_ms, submitted_at_ms)
-    tape = _Tape(submitted_at_ms, end_ms)
-    of_generation: dict[int, list[Step]] = {}
+    facts = Facts(
+        submitted_at_ms=submitted_at_ms,
+        end_ms=end_ms,
+        generations=generations,
+        ended=ended,
+        full_ranks=full_ranks,
+    )
+    of_generation: dict[int, list[Step]] = {one.generation: [] for one in generations}
     for step in sorted(steps, key=lambda s: (s.generation, s.step)):
-        of_generation.setdefault(step.generation, []).append(step)
-    usual_ms = _usual_ms(of_generation)
+        if step.generation in of_generation:
+            of_generation[step.generation].append(step)
+    times = Counter(step.step_time_ms for mine in of_generation.values() for step in mine[1:])
+    laying = Laying(facts, usual_ms(times), steps=any(of_generation.values()))
     for index, generation in enumerate(generations):
-        later = generations[index + 1 :]
-        kept_until = _kept_until(later)
-        mine = of_generation.get(generation.generation, [])
-        missing = _missing(generation, full_ranks)
-        _bring_up(tape, generation, mine, usual_ms)
-        for step in mine:
-            lost = kept_until is not None and step.step > kept_until
-            # What a stray has made after its successor began took none of the successor's time.
-            lost_until_ms = later[0].begun_at_ms if lost else None
-            _lay_step(tape, step, missing, lost_until_ms=lost_until_ms)
-        if later:
-            _lay_end(tape, generation, later[0], trained=bool(mine))
-    last = generations[-1] if generations else None
-    cause = _tail_cause(last, of_generation, ended=ended)
-    if cause is Cause.USEFUL and last is not None:
-        tape.train(end_ms, _missing(last, full_ranks))
-    tape.until(end_ms, cause)
-    return Ledger(wall_ms=end_ms - submitted_at_ms, causes=tape.causes)
+        mine = of_generation[generation.generation]
+        laying.open(index, mine[0] if mine else None)
+        if mine:
+            stretch = Stretch(
+                laying.tape.at_ms, laying.tape.end_ms, laying.rule(index), mine[0].step
+            )
+            stretch.lay(mine[1:])
+            laying.rest(stretch)
+        laying.close(index)
+    return laying.finish()
 
 
-def _kept_until(later: Sequence[Generation]) -> int | None:
-    """Return the last step that no later generation does again; None if all are kept."""
-    restores = [max(g.restore_step, 0) for g in later if g.restore_step is not None]
-    return min(restores) if restores else None
+def usual_ms(times: Counter[int]) -> int | None:
+    """Return the median time of steps that are not the first of their generation."""
+    count = times.total()
+    if not count:
+        return None
+    passed, low = 0, None
+    for ms in sorted(times):
+        passed += times[ms]
+        if low is None and 2 * passed >= count:
+            low = ms
+        if low is not None and 2 * passed > count:
+            return round((low + ms) / 2)
+    return low
+
+
+def _rules(facts: Facts) -> list[Rule]:
+    """Return how the steps of each generation are laid."""
+    rules: list[Rule] = []
+    kept_until = begun_ms = None
+    for generation in reversed(facts.generations):
+        missing = _missing(generation, facts.full_ranks)
+        rules.append(Rule(missing=missing, kept_until=kept_until, lost_until_ms=begun_ms))
+        begun_ms = generation.begun_at_ms
+        if generation.restore_step is not None:
+            restored = max(generation.restore_step, 0)
+            kept_until = restored if kept_until is None else min(kept_until, restored)
+    return rules[::-1]
 
 
 def _missing(generation: Generation, full_ranks: int) -> Fraction:
@@ -176,16 +236,8 @@ def _missing(generation: Generation, full_ranks: int) -> Fraction:
     return Fraction(full_ranks - generation.ranks, full_ranks)
 
 
-def _usual_ms(of_generation: dict[int, list[Step]]) -> int | None:
-    """Return the median time of steps that are not the first of their generation."""
-    times = [step.step_time_ms for steps in of_generation.values() for step in steps[1:]]
-    return round(median(times)) if times else None
-
-
-def _bring_up(
-    tape: _Tape, generation: Generation, steps: Sequence[Step], usual_ms: int | None
-) -> None:
-    """From the begin of a generation to where its first step, had it been a usual one, began."""
+def _bring_up(tape: Tape, generation: Generation) -> None:
+    """From the begin of a generation to its placement."""
     cause = _BRING_UP.get(generation.cause, Cause.RESTART)
     if generation.cause == "resume":
         tape.until(generation.begun_at_ms, Cause.PAUSED)
@@ -193,41 +245,14 @@ def _bring_up(
     if generation.short_at_ms is not None:
         tape.until(generation.short_at_ms, cause)
         tape.until(generation.placed_at_ms, Cause.WAITING_FOR_HOSTS)
-    if steps:
-        first = steps[0]
-        step_ms = first.step_time_ms if usual_ms is None else min(first.step_time_ms, usual_ms)
-        tape.until(first.completed_at_ms - step_ms, cause)
 
 
-def _lay_step(tape: _Tape, step: Step, missing: Fraction, *, lost_until_ms: int | None) -> None:
-    """From the end of the previous step to the end of this one.
-
-    ``missing`` is the share of the ranks that it was made without.
-    ``lost_until_ms`` is None for a step that counts, else when the next generation began.
-    """
-    if lost_until_ms is not None:
-        tape.until(min(step.completed_at_ms, lost_until_ms), Cause.LOST_WORK)
-        return
-    if step.skipped:
-        tape.until(step.completed_at_ms, Cause.LOST_WORK)
-        return
-    took = max(0, step.completed_at_ms - tape.at_ms)
-    stall = min(step.stall_ms, took)
-    wait = min(step.data_wait_ms, took - stall)
-    shadow = min(step.shadow_ms, took - stall - wait)
-    tape.until(tape.at_ms + wait, Cause.DATA_WAIT)
-    tape.until(tape.at_ms + shadow, Cause.VERIFICATION)
-    tape.train(step.completed_at_ms - stall, missing)
-    tape.until(step.completed_at_ms, Cause.CHECKPOINT_STALL)
-
-
-def _lay_end(tape: _Tape, generation: Generation, following: Generation, *, trained: bool) -> None:
+def _lay_end(tape: Tape, generation: Generation, begun_ms: int, *, trained: bool) -> None:
     """From the last completed step to the begin of the next generation.
 
     A monitor that learns of both late detects what ended this one when the next one trains already:
     that costs nothing any more.
     """
-    begun_ms = following.begun_at_ms
     failed_ms, detected_ms = (
         None if at_ms is None else min(at_ms, begun_ms)
         for at_ms in (generation.failed_at_ms, generation.detected_at_ms)
@@ -240,11 +265,11 @@ def _lay_end(tape: _Tape, generation: Generation, following: Generation, *, trai
     tape.until(detected_ms, Cause.DETECTION)
     if generation.paused_at_ms is not None:
         tape.until(generation.paused_at_ms, Cause.RESTART)
-        tape.until(following.begun_at_ms, Cause.PAUSED)
-    tape.until(following.begun_at_ms, Cause.RESTART)
+        tape.until(begun_ms, Cause.PAUSED)
+    tape.until(begun_ms, Cause.RESTART)
 
 
-def _tail_cause(last: Generation | None, steps: dict[int, list[Step]], *, ended: bool) -> Cause:
+def _tail_cause(last: Generation | None, *, trained: bool) -> Cause:
     """Return what the time after the last cut is: still coming up, waiting, or finishing.
 
     After the last step a run writes its final checkpoint; while it trains, the step in work is
@@ -254,8 +279,8 @@ def _tail_cause(last: Generation | None, steps: dict[int, list[Step]], *, ended:
         return Cause.STARTUP
     if last.paused_at_ms is not None:
         return Cause.PAUSED
-    if last.generation in steps:
-        return Cause.CHECKPOINT_STALL if ended else Cause.USEFUL
+    if trained:
+        return Cause.CHECKPOINT_STALL
     if last.unplaced:
         return Cause.WAITING_FOR_HOSTS
     return _BRING_UP.get(last.cause, Cause.RESTART)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import case, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from everstep.core.errors import NotFoundError
+from everstep.monitor.accounts import Account
 from everstep.monitor.detectors.spike import Sound
 from everstep.monitor.doubts import Doubt, doubts_after
 from everstep.monitor.events import SILENT_CORRUPTION, Action, Mark
-from everstep.monitor.ledger import Generation, Ledger, Step, account
+from everstep.monitor.ledger import Ledger
 from everstep.monitor.measurements import Kept
-from everstep.monitor.numerics import HEALTH_SKIPPED
 from everstep.monitor.projections import (
     INCIDENTS,
     MARKS,
     REFUSED_SOURCES,
     STEP_METRICS,
 )
-from everstep.monitor.state import BESIDE
 
 STEP_MAX: Final = 2**53  # beyond it JSON readers lose digits; a run has millions
 WINDOW_MAX: Final = 4_096  # numerics.window_steps is no longer
@@ -173,82 +171,8 @@ def unknown_job(job_id: str) -> NotFoundError:
 
 
 async def ledger(connection: AsyncConnection, job_id: str, now_ms: int) -> Ledger | None:
-    """Return the job's goodput ledger up to its end or ``now_ms``; None for an unknown job."""
-    marks = [
-        dict(row)
-        for row in (
-            await connection.execute(
-                select(MARKS).where(MARKS.c.job_id == job_id).order_by(MARKS.c.version)
-            )
-        ).mappings()
-    ]
-    if not marks:
-        return None
-    generations = _generations(marks)
-    for incident in await incidents(connection, job_id):
-        found = generations.get(incident["generation"])
-        if found is not None and incident["action"] not in BESIDE:
-            generations[found.generation] = replace(
-                found,
-                failed_at_ms=incident["failed_at_ms"],
-                detected_at_ms=incident["detected_at_ms"],
-            )
-    rows = (
-        await connection.execute(select(STEP_METRICS).where(STEP_METRICS.c.job_id == job_id))
-    ).mappings()
-    steps = [
-        Step(
-            generation=row["generation"],
-            step=row["step"],
-            completed_at_ms=row["completed_at_ms"],
-            stall_ms=round(row["stall_ms"]),
-            data_wait_ms=round(row["data_wait_ms"]),
-            shadow_ms=round(row["shadow_ms"]),
-            step_time_ms=round(row["step_time_ms"]),
-            skipped=row["health"] == HEALTH_SKIPPED,
-        )
-        for row in rows
-    ]
-    cuts = [mark for mark in marks if mark["mark"] in (Mark.BEGUN.value, Mark.ENDED.value)]
-    ended = bool(cuts) and cuts[-1]["mark"] == Mark.ENDED.value
-    return account(
-        submitted_at_ms=marks[0]["at_ms"],
-        end_ms=cuts[-1]["at_ms"] if ended else now_ms,
-        generations=[generations[number] for number in sorted(generations)],
-        steps=steps,
-        ended=ended,
-        full_ranks=max(mark["ranks"] for mark in marks),
-    )
+    """Return the job's goodput ledger up to its end or ``now_ms``; None for an unknown job.
 
-
-def _generations(marks: list[dict[str, Any]]) -> dict[int, Generation]:
-    found: dict[int, Generation] = {}
-    ends: dict[int, int] = {}
-    for mark in marks:
-        number, at_ms = mark["generation"], mark["at_ms"]
-        if mark["mark"] == Mark.BEGUN.value:
-            found[number] = Generation(generation=number, cause=mark["cause"], begun_at_ms=at_ms)
-            continue
-        if number not in found:
-            continue
-        match mark["mark"]:
-            case Mark.SHORT.value:
-                first = found[number].short_at_ms
-                found[number] = replace(
-                    found[number], short_at_ms=at_ms if first is None else first
-                )
-            case Mark.PLACED.value:
-                found[number] = replace(found[number], placed_at_ms=at_ms, ranks=mark["ranks"])
-            case Mark.PLANNED.value:
-                found[number] = replace(found[number], restore_step=mark["step"])
-            case Mark.PAUSED.value:
-                found[number] = replace(found[number], paused_at_ms=at_ms)
-            case Mark.ENDED.value:
-                ends[number] = at_ms
-            case _:
-                pass
-    # A job that is restarted after its end has rested until then.
-    for number, at_ms in ends.items():
-        if number < max(found):
-            found[number] = replace(found[number], paused_at_ms=at_ms)
-    return found
+    Reads all its steps; ``accounts.Accounts`` keeps what it has read.
+    """
+    return await Account(job_id).ledger(connection, now_ms)
