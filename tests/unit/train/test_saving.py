@@ -18,6 +18,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.ms = 0.0
+        self.asked_s: list[float] = []
 
     def now_ms(self) -> int:
         return int(self.ms)
@@ -25,7 +26,8 @@ class Clock:
     def monotonic_ms(self) -> float:
         return self.ms
 
-    def sleep(self, _: float) -> None:
+    def sleep(self, pause_s: float) -> None:
+        self.asked_s.append(pause_s)
         self.ms += 1_000
 
 
@@ -88,9 +90,9 @@ class Alone:
         return tally(vote.words(), 1, vote)
 
 
-def ended(*, stored_s: float, copied_s: float = 0.0):
+def ended(*, stored_s: float, copied_s: float = 0.0, clock: Clock | None = None):
     """What a run's end takes, with what it returns."""
-    clock = Clock()
+    clock = clock or Clock()
     slots = Slots(clock, stored_s=stored_s, copied_s=copied_s)
     alone = Alone(slots)
     saver = Saver(slots, alone, clock, sleep=clock.sleep)
@@ -113,6 +115,14 @@ def test_last_checkpoint_waits_for_an_earlier_upload(stored_s):
     assert returned == (1, True)
     assert taken == [("memory", 0), ("durable", stored_s)]
     assert whole[1] == ["memory"]
+
+
+def test_ranks_look_less_often_the_longer_they_wait():
+    """Looking is a collective, and there no rank may take long."""
+    clock = Clock()
+    ended(stored_s=60, clock=clock)
+    assert (clock.asked_s[0], clock.asked_s[9], clock.asked_s[-1]) == (0.02, 0.45, 1.0)
+    assert clock.asked_s == sorted(clock.asked_s)
 
 
 def test_last_checkpoint_is_given_up_after_an_upload_that_never_ends(caplog):

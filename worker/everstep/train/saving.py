@@ -31,7 +31,10 @@ COPY_WAIT_MS: Final = 120_000.0
 # the half hour after which it takes a run for hopeless in which nobody moves.
 UPLOAD_WAIT_MS: Final = 1_500_000.0
 LINGER_S: Final = 120.0  # for the judge of a last step that is not equal everywhere
-_FINISH_POLL_S: Final = 0.02
+# Between two looks at the end: a twentieth of what was waited. A rank is then nearly always seen to
+# pause here, where the monitor knows that it may take its time, and not in the looks' collective.
+POLL_S_MIN: Final = 0.02
+POLL_S_MAX: Final = 1.0
 
 
 class Saver:
@@ -170,7 +173,7 @@ class Saver:
                 )
                 break
             else:
-                self._sleep(_FINISH_POLL_S)
+                self._sleep(min(max(POLL_S_MIN, waited_ms / 20e3), POLL_S_MAX))
         # Nobody leaves, and takes its connections along, before everybody has written.
         agreement = self._collective.agree(Vote(step=step, finishing=True, discord=self.discord))
         self._held_at_end = not self._may_overwrite(step, agreement)
