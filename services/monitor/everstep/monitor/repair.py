@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Final
 
-from everstep.core.errors import Unavailable
+from everstep.core.errors import EverstepError
 from everstep.core.ports import Bus
 from everstep.core.system import Clock
 from everstep.monitor.curves import Curves, Hole
@@ -67,7 +67,8 @@ class Repairer:
                     TellStepsReply,
                     timeout_s=ANSWER_S_MAX,
                 )
-            except Unavailable:
+            except EverstepError as error:  # away, or of another version: the next one may know
+                log.debug("no steps of job %s from %s: %s", hole.job_id, host_id, error)
                 continue
             if reply.metrics:
                 log.info(
