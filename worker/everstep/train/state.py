@@ -26,6 +26,7 @@ from everstep.train.forecast import Forecast, stand_in
 from everstep.train.gradients import local_part, offsets_of
 from everstep.train.module_tensors import module_tensors, require_own, with_extra_state
 from everstep.train.moments import LIKE_PARAMETER, PLAIN, make_state
+from everstep.train.optimizer_states import require_flat, require_keepable
 from everstep.train.parameter_groups import ParameterGroups, group_sizes
 from everstep.train.places import NamedTensors, Places
 from everstep.train.tree import UnsupportedStateError
@@ -156,6 +157,7 @@ class TrackedState:
         }
         signatures = 0
         for name, optimizer in self.optimizers.items():
+            require_keepable(name, optimizer, self.optimizers.values())
             signature = _signature(optimizer)
             signatures += signature
             objects[name] = tree.encode(_options(optimizer), name, tensors)
@@ -237,6 +239,9 @@ class TrackedState:
         if kept is not None and kept[0] == signature:
             return kept[1]
         names = self._parameter_names[name]
+        for parameter, parameter_name in names:
+            if parameter in optimizer.state:
+                require_flat(f"{name}.state.{parameter_name}", optimizer.state[parameter])
         states = {
             parameter_name: {
                 key: _described(item, parameter) for key, item in optimizer.state[parameter].items()
