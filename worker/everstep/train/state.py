@@ -348,12 +348,15 @@ def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
 
 
 def _parameter_names(optimizer: Optimizer, names: Mapping[int, str]) -> list[tuple[Tensor, str]]:
-    """Name an optimizer's parameters after the tracked modules, or by their place."""
-    found: list[tuple[Tensor, str]] = []
-    for parameter in _parameters(optimizer):
-        name = names.get(id(parameter), f"parameter.{len(found)}")
-        found.append((parameter, name.partition(".")[2]))
-    return found
+    """Name an optimizer's parameters as their modules do, or by their place.
+
+    Only where two modules' names are the same, each is named with its module.
+    """
+    parameters = list(_parameters(optimizer))
+    whole = [names.get(id(one), f"parameter.{place}") for place, one in enumerate(parameters)]
+    inner = [name.partition(".")[2] for name in whole]
+    is_unique = len(set(inner)) == len(inner)
+    return list(zip(parameters, inner if is_unique else whole, strict=True))
 
 
 def _signature(optimizer: Optimizer) -> int:
