@@ -17,6 +17,7 @@ from everstep.monitor.doubts import Doubt
 from everstep.monitor.measurements import FLUSH_S, Rollup, flush
 from everstep.monitor.projections import MonitorProjection
 from everstep.monitor.settings import Settings
+from everstep.monitor.siblings import newest_position
 from everstep.monitor.uncopied import UncopiedRanks
 from everstep.monitor.watcher import Watcher
 from everstep.monitor.wiring import CODECS, NAME, make_watcher, wire_monitor
@@ -50,8 +51,9 @@ async def main() -> None:
         rollup, uncopied = Rollup(), UncopiedRanks(shell.clock)
         shell.app.include_router(routes(shell.store, watcher, uncopied, shell.clock))
         async with shell.store.reading() as connection:
+            position = await newest_position(connection)
             watched = await queries.watched_jobs(connection)
-        await wire_monitor(shell, watcher, rollup, watched, uncopied)
+        await wire_monitor(shell, watcher, rollup, watched, uncopied, position)
         if settings.nats_system_url is not None:
             system = await stack.enter_async_context(
                 NatsBus.open(

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
-from everstep.core.errors import EverstepError, Unavailable
+from everstep.core.errors import Unavailable
 from everstep.core.ports import Consumed
 from everstep.core.system import Clock, IdSource
 from everstep.monitor.codec import watch_stream
@@ -29,7 +29,8 @@ from everstep.monitor.detectors.root_cause import Judgement, Probe, judge
 from everstep.monitor.detectors.spike import Sound
 from everstep.monitor.detectors.verdict import Verdict
 from everstep.monitor.echoes import EarlyEchoes, echo_of
-from everstep.monitor.events import Event, Mark
+from everstep.monitor.errands import Errands
+from everstep.monitor.events import Event
 from everstep.monitor.evidence import Gathered
 from everstep.monitor.eyes import Eyes
 from everstep.monitor.idle import IdleHosts
@@ -78,7 +79,7 @@ class Watcher:
         self._idle = IdleHosts(limits)
         self._strays = Strays(limits)
         self._early_echoes = EarlyEchoes()
-        self._asking: set[asyncio.Task[None]] = set()
+        self._spawn = Errands().spawn
         self._locks: dict[str, asyncio.Lock] = {}
         self._eyes = Eyes(connected, limits)
         self._lookout = Lookout(look, asking, self.counting, clock, self._eyes)
@@ -111,10 +112,10 @@ class Watcher:
         """Record a mark of the controller and follow its generation."""
         handled = await self._record(command, consumed)
         self._take(command.job_id, handled.state)
-        if command.mark is Mark.ENDED:
-            self._jobs.pop(command.job_id, None)
-            self._watches.pop(command.job_id, None)
-            self._detecting.pop(command.job_id, None)
+
+    async def refresh(self, job_id: str) -> None:
+        """Take up what another instance of the monitor has stored of a job."""
+        self._take(job_id, await self._handler.state(watch_stream(job_id)))
 
     async def refused(self, command: ObserveRefusal) -> None:
         """Take an agent's report of a source that it could not use."""
@@ -297,7 +298,13 @@ class Watcher:
             raise
 
     def _take(self, job_id: str, watch: Watch) -> Gathered | None:
+        """Follow a job as it is stored; one that is over there, by whoever's word, is dropped."""
         if watch.over or not watch.job_id:
+            self._jobs.pop(job_id, None)
+            self._watches.pop(job_id, None)
+            over = self._detecting.pop(job_id, None)
+            if over is not None:
+                over.unsaid.clear()  # somebody may be at it
             return None
         self._watches[job_id] = watch
         gathered = self._jobs.setdefault(job_id, Gathered())
@@ -315,6 +322,8 @@ class Watcher:
         if watch.judged_generation >= gathered.generation:
             return
         async with self._locks.setdefault(job_id, asyncio.Lock()):
+            if job_id not in self._jobs:
+                return  # over since
             linking = self._detecting[job_id].linking
             now_ms, blind = self._clock.now_ms(), bool(self.blind)
             broken = self.counting.fatal(gathered.hosts, now_ms)
@@ -356,19 +365,6 @@ class Watcher:
     async def _look_at_links(self, job_id: str, watch: Watch, linking: Linking) -> None:
         if await self._lookout.links(watch, linking):
             await self._consider(job_id)
-
-    def _spawn(self, work: Awaitable[None]) -> None:
-        async def guarded() -> None:
-            try:
-                await work
-            except EverstepError as error:
-                log.warning(
-                    "could not finish a probe's verdict, the next tick tries again: %s", error
-                )
-
-        task = asyncio.create_task(guarded())
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
 
     async def _open(self, job_id: str, gathered: Gathered, verdict: Verdict) -> None:
         now_ms, elsewhere = self._clock.now_ms(), await self._lookout.doubts(verdict, job_id)

@@ -26,6 +26,7 @@ from everstep.monitor.policy import Limits
 from everstep.monitor.reaching import try_links
 from everstep.monitor.remaking import ask_recompute
 from everstep.monitor.repair import Repairer
+from everstep.monitor.siblings import Siblings
 from everstep.monitor.state import Watch
 from everstep.monitor.uncopied import UncopiedRanks
 from everstep.monitor.untold import UntoldEnds
@@ -77,6 +78,7 @@ async def wire_monitor(
     rollup: Rollup,
     watched: Mapping[str, Kept],
     uncopied: UncopiedRanks,
+    position: int | None = None,
 ) -> None:
     """Hear hosts, follow events, and watch.
 
@@ -86,6 +88,8 @@ async def wire_monitor(
         rollup: takes the step metrics.
         watched: jobs that an earlier process watched, with what it has kept of their steps.
         uncopied: takes the heartbeats.
+        position: of the store, from before ``watched`` was read; from there on, what other
+            instances store is followed. None: there are no others.
     """
     curves = Curves()
     repairer = Repairer(shell.bus, rollup, curves, shell.clock)
@@ -107,6 +111,9 @@ async def wire_monitor(
     shell.spawn("watch", watcher.watch)
     shell.spawn("census", _census(shell, watcher))
     shell.spawn("repair", repairer.repair)
+    if position is not None:
+        siblings = Siblings(shell.store, watcher, repairer, position)
+        shell.spawn("siblings", siblings.follow)
 
 
 def _census(shell: Shell, watcher: Watcher) -> Callable[[], Awaitable[None]]:
