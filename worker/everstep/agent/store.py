@@ -86,7 +86,7 @@ class HostMemory:
         """Return the jobs that have anything here, sorted."""
         return sorted(
             path.name
-            for path in self.root.iterdir()
+            for path in self.root.glob("*")  # none if all was taken away: the next writer makes it
             if path.is_dir() and not path.name.startswith(".")
         )
 
