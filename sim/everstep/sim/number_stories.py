@@ -8,6 +8,7 @@ from typing import Final
 from everstep.controller.wiring import NAME as CONTROLLER
 from everstep.monitor.events import Action, IncidentOpened
 from everstep.monitor.wiring import NAME as MONITOR
+from everstep.sim.reopening_stories import restart, stop
 from everstep.sim.stage import Stage, spec_of
 from everstep.sim.telling import JOB, Story
 from everstep.wire.v1 import jobs_pb2
@@ -70,6 +71,20 @@ async def loss_spike_before_the_window_is_full(stage: Stage) -> None:
     assert training.state not in stage.world.numbers.wrecked
 
 
+async def loss_spike_soon_after_a_restart(stage: Stage) -> None:
+    """A person had ended the job and began it again: its older losses still say what is usual."""
+    await begin(stage, 13)
+    await stage.step_reached(JOB, 11)
+    await stop(stage)
+    await restart(stage)
+    await stage.finish(1)
+    [incident] = [one for one in await stage.incidents(JOB) if one.kind == "loss_spike"]
+    assert incident.suspect_from_step == 14, incident
+    training = stage.training(JOB)
+    assert training is not None
+    assert training.state not in stage.world.numbers.wrecked
+
+
 async def loss_spike_while_the_registry_is_away(stage: Stage) -> None:
     """It plans before it has heard what is suspect: the plan is asked for from before that."""
     world = stage.world
@@ -125,6 +140,7 @@ STORIES: Final[tuple[Story, ...]] = (
     loss_spike,
     loss_spike_before_any_checkpoint,
     loss_spike_before_the_window_is_full,
+    loss_spike_soon_after_a_restart,
     loss_spike_while_the_registry_is_away,
     loss_spike_and_a_host_lost_on_the_way_back,
     loss_spike_while_the_monitor_starts_anew,

@@ -173,6 +173,7 @@ async def _monitor(shell: Shell, endpoint: Endpoint, backing: Backing) -> OnDrop
         shell,
         lambda: endpoint.connected,
         partial(queries.doubts_elsewhere, backing.tables.connection),
+        partial(queries.kept_of, backing.tables.connection),
     )
     rollup = Rollup()
     # A look into the store first: a database that is away is away for its tables too.

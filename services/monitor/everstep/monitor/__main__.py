@@ -14,7 +14,7 @@ from everstep.eventstore.database import transaction
 from everstep.monitor import queries
 from everstep.monitor.api import routes
 from everstep.monitor.doubts import Doubt
-from everstep.monitor.measurements import FLUSH_S, Rollup, flush
+from everstep.monitor.measurements import FLUSH_S, Kept, Rollup, flush
 from everstep.monitor.projections import MonitorProjection
 from everstep.monitor.settings import Settings
 from everstep.monitor.siblings import newest_position
@@ -47,7 +47,11 @@ async def main() -> None:
             async with shell.store.reading() as connection:
                 return await queries.doubts_elsewhere(connection, job_id)
 
-        watcher = make_watcher(shell, lambda: shell.bus.connected, recall_doubts)
+        async def recall_steps(job_id: str) -> Kept:
+            async with shell.store.reading() as connection:
+                return await queries.kept_of(connection, job_id)
+
+        watcher = make_watcher(shell, lambda: shell.bus.connected, recall_doubts, recall_steps)
         rollup, uncopied = Rollup(), UncopiedRanks(shell.clock)
         shell.app.include_router(routes(shell.store, watcher, uncopied, shell.clock))
         async with shell.store.reading() as connection:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from everstep.core.system import Clock
+from everstep.monitor.commands import MarkJob
 from everstep.monitor.corrupting import AskChecksums, no_checksums
 from everstep.monitor.counting import Counting
 from everstep.monitor.detecting import Detecting
@@ -22,15 +23,17 @@ from everstep.monitor.detectors.local_norms import Suspicion
 from everstep.monitor.detectors.root_cause import Probe
 from everstep.monitor.detectors.verdict import Verdict
 from everstep.monitor.doubts import Doubt
-from everstep.monitor.events import SILENT_CORRUPTION, Action
+from everstep.monitor.events import SILENT_CORRUPTION, Action, Mark
 from everstep.monitor.eyes import Eyes
 from everstep.monitor.linking import Linking
+from everstep.monitor.measurements import Kept
 from everstep.monitor.state import Watch
 
 ProbeHost = Callable[[str], Awaitable[Probe]]
 LookAtRanks = Callable[[Watch], Awaitable[Look]]
 TryLinks = Callable[[Watch], Awaitable[LinkLook | None]]
 RecallDoubts = Callable[[str], Awaitable[tuple[Doubt, ...]]]  # of all jobs but this one
+RecallSteps = Callable[[str], Awaitable[Kept]]  # that a job has made
 AskRecompute = Callable[[Watch, int], Awaitable[None]]  # by the host of a rank
 
 
@@ -42,6 +45,11 @@ async def no_links(_: Watch) -> LinkLook | None:
 async def no_doubts(_: str) -> tuple[Doubt, ...]:
     """Nothing is kept."""
     return ()
+
+
+async def no_steps(_: str) -> Kept:
+    """Nothing is kept."""
+    return Kept(generation=0, step=0)
 
 
 async def no_recompute(_: Watch, __: int) -> None:
@@ -56,6 +64,7 @@ class Asking:
     ask_checksums: AskChecksums = no_checksums
     ask_recompute: AskRecompute = no_recompute
     recall_doubts: RecallDoubts = no_doubts
+    recall_steps: RecallSteps = no_steps
 
 
 NOBODY_TO_ASK: Final = Asking()
@@ -78,6 +87,15 @@ class Lookout:
         if verdict.kind != SILENT_CORRUPTION or verdict.action is not Action.RESTART:
             return ()
         return await self._asking.recall_doubts(job_id)
+
+    async def steps(self, command: MarkJob) -> Kept | None:
+        """Recall what a job has made that begins again after its end: it is measured against that.
+
+        Raises Unavailable.
+        """
+        if command.mark is not Mark.BEGUN or command.generation < 2:
+            return None
+        return await self._asking.recall_steps(command.job_id)
 
     async def links(self, watch: Watch, linking: Linking) -> bool:
         """Let the hosts of a job try their links; says whether that was due."""

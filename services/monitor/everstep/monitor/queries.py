@@ -99,6 +99,18 @@ async def watched_jobs(connection: AsyncConnection) -> dict[str, Kept]:
     }
 
 
+async def kept_of(connection: AsyncConnection, job_id: str) -> Kept:
+    """Return the newest step that is kept of a job, whether it has ended or not."""
+    table = STEP_METRICS.c
+    newest = select(func.coalesce(func.max(table.generation), 0)).where(table.job_id == job_id)
+    last = select(func.coalesce(func.max(table.step), 0)).where(table.job_id == job_id)
+    generation = int((await connection.execute(newest)).scalar_one())
+    last = last.where(table.generation == generation)
+    step = int((await connection.execute(last)).scalar_one())
+    window = await _window(connection, job_id, step)
+    return Kept(generation=generation, step=step, window=window)
+
+
 async def _window(connection: AsyncConnection, job_id: str, step: int) -> tuple[Sound, ...]:
     """Return the steps up to ``step`` that a job's loss can be measured against, oldest first."""
     found = await points(connection, job_id, step - WINDOW_MAX, WINDOW_MAX, to_step=step)

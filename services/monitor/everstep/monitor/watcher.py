@@ -110,8 +110,11 @@ class Watcher:
 
     async def mark(self, command: MarkJob, consumed: Consumed | None = None) -> None:
         """Record a mark of the controller and follow its generation."""
+        kept = None if command.job_id in self._jobs else await self._lookout.steps(command)
         handled = await self._record(command, consumed)
         self._take(command.job_id, handled.state)
+        if kept is not None:
+            await self.adopt(command.job_id, kept.generation, kept.step, kept.window)
 
     async def refresh(self, job_id: str) -> None:
         """Take up what another instance of the monitor has stored of a job."""

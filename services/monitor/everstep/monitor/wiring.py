@@ -20,7 +20,14 @@ from everstep.monitor.detectors.links import LinkLook
 from everstep.monitor.detectors.root_cause import Probe
 from everstep.monitor.inputs import PROBE_S_MAX
 from everstep.monitor.looking import look_at
-from everstep.monitor.lookout import Asking, LookAtRanks, ProbeHost, RecallDoubts, TryLinks
+from everstep.monitor.lookout import (
+    Asking,
+    LookAtRanks,
+    ProbeHost,
+    RecallDoubts,
+    RecallSteps,
+    TryLinks,
+)
 from everstep.monitor.measurements import Kept, Rollup
 from everstep.monitor.policy import Limits
 from everstep.monitor.reaching import try_links
@@ -43,7 +50,10 @@ CENSUS_S: Final = 1.0  # well within the time that a new monitor judges nobody
 
 
 def make_watcher(
-    shell: Shell, connected: Callable[[], bool], recall_doubts: RecallDoubts
+    shell: Shell,
+    connected: Callable[[], bool],
+    recall_doubts: RecallDoubts,
+    recall_steps: RecallSteps,
 ) -> Watcher:
     """Return what judges.
 
@@ -51,6 +61,7 @@ def make_watcher(
         shell: the monitor's.
         connected: whether the bus is there.
         recall_doubts: from what is stored of all jobs but one.
+        recall_steps: from what is stored of one.
     """
     counting, untold = Counting(shell.clock), UntoldEnds()
     return Watcher(
@@ -66,6 +77,7 @@ def make_watcher(
             ask_checksums=partial(ask_checksums, shell.bus),
             ask_recompute=partial(ask_recompute, shell.bus),
             recall_doubts=recall_doubts,
+            recall_steps=recall_steps,
         ),
         counting,
         untold,
