@@ -50,6 +50,7 @@ from everstep.sim.tables import Tables
 
 SERVICES: Final = (CONTROLLER, MONITOR, REGISTRY, INVENTORY)
 WATCH_PREFIX: Final = "watch-"
+EVENTS_MAX: Final = 1_000_000  # of a store; a world of minutes has thousands
 CARE: Final = Care(burn_in_s=3)  # the runs of this world last a minute
 RESTART_S: Final = 0.5  # a supervisor's pause before it starts a process again
 CODECS: Final[dict[str, Sequence[EventCodec[Any]]]] = {
@@ -177,9 +178,10 @@ async def _monitor(shell: Shell, endpoint: Endpoint, backing: Backing) -> OnDrop
     )
     rollup = Rollup()
     # A look into the store first: a database that is away is away for its tables too.
-    await shell.store.streams(prefix=WATCH_PREFIX)
+    stored = await shell.store.read_all(after_position=0, limit=EVENTS_MAX)
+    position = stored[-1].position if stored else 0
     watched = await queries.watched_jobs(backing.tables.connection)
-    await wire_monitor(shell, watcher, rollup, watched, UncopiedRanks(shell.clock))
+    await wire_monitor(shell, watcher, rollup, watched, UncopiedRanks(shell.clock), position)
 
     async def keep_measurements() -> None:
         while True:
