@@ -70,6 +70,17 @@ def test_spike_begins_a_generation_before_it_without_its_batches():
     assert job.lost_hosts == ()
 
 
+@pytest.mark.parametrize("cause", ["pause", "drain", "grow"])
+def test_spike_that_is_found_while_its_generation_is_left_is_gone_back_behind(cause):
+    """A pause stays one, and what the job goes on from then leaves its batches out; once."""
+    leaving = begun(2, cause, 40)
+    back = "pause" if cause == "pause" else "recovery"
+    again = begun(3, back, 50, incident_id="i1", before_step=50, skipped=SKIPPED)
+    JOBS.given(*RUNNING, leaving).when(SPIKE).then(again)
+    JOBS.given(*RUNNING, leaving, again).when(SPIKE).then()
+    JOBS.given(*RUNNING, leaving).when(replace(SPIKE, verdict=Verdict.RESTART)).then()
+
+
 def test_note_changes_nothing():
     """The run goes on."""
     JOBS.given(*RUNNING).when(replace(SPIKE, verdict=Verdict.NOTE)).then()

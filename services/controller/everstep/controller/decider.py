@@ -120,12 +120,18 @@ def decide(command: Command, job: Job) -> Decision:
 
 
 def _is_current(command: RunCommand, job: Job) -> bool:
-    """Whether a command is of the current generation, or says that the one being paused is through.
+    """Whether a command is of the current generation, or of the one that is being paused or moved.
 
-    All ranks may have finished on their own while they were asked to stop.
+    All its ranks may have finished on their own while they were asked to stop; and what it was
+    trained on may just have been found to be bad: that would be trained on again.
     """
-    finishing = isinstance(command, RecordFinished) and job.cause in {"pause", *MOVES}
-    return command.generation in {job.generation, job.generation - finishing}
+    last_word = isinstance(command, RecordFinished) or _is_roll_back(command)
+    ending = last_word and job.cause in {"pause", *MOVES}
+    return command.generation in {job.generation, job.generation - ending}
+
+
+def _is_roll_back(command: RunCommand) -> bool:
+    return isinstance(command, RecoverJob) and command.verdict is Verdict.ROLL_BACK
 
 
 def _launch(command: LaunchJob, job: Job) -> Decision:
@@ -256,6 +262,9 @@ def _by_the_run(command: RunCommand, job: Job) -> Decision:
 
 
 def _recover(command: RecoverJob, job: Job) -> Decision:
+    if job.cause == "pause" and _is_roll_back(command) and command.generation < job.generation:
+        paused = paused_or_resumed(job, "pause", command.at_ms)
+        return Accepted((_back(paused, job, command),))
     if job.cause in {"pause", "stop"}:
         return NOTHING  # the ranks are being ended anyway
     if command.verdict is Verdict.NOTE:
@@ -274,7 +283,7 @@ def _recover(command: RecoverJob, job: Job) -> Decision:
     begun = again(job, lost, command.at_ms, why=why, incident=command.incident_id, unsound=unsound)
     corrupt = command.kind == SILENT_CORRUPTION and command.before_step > 0
     if isinstance(begun, GenerationBegun) and (corrupt or command.verdict is Verdict.ROLL_BACK):
-        begun = replace(begun, before_step=_sound_before(job, command), skipped=command.skipped)
+        begun = _back(begun, job, command)
     if isinstance(begun, GenerationBegun) and lost and command.kind == SILENT_CORRUPTION:
         begun = replace(begun, lost_why=command.kind)
     return Accepted((begun,))
@@ -295,6 +304,11 @@ def _hold(job: Job, incident: RecoverJob) -> Decision:
         remark=f"held: {incident.reason}",
     )
     return Accepted((held, begun))
+
+
+def _back(begun: GenerationBegun, job: Job, incident: RecoverJob) -> GenerationBegun:
+    begun = replace(begun, incident_id=incident.incident_id, skipped=incident.skipped)
+    return replace(begun, before_step=_sound_before(job, incident))
 
 
 def _sound_before(job: Job, incident: RecoverJob) -> int:
