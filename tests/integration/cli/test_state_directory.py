@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -138,7 +139,9 @@ def test_up_that_is_interrupted_takes_down_what_it_had_started(paths):
         "launch.up(StatePaths(root=Path(sys.argv[1])), launch.Plan(hosts=1, spares=0), print, "
         "supervisor=sys.argv[2:])"
     )
-    for wanted in ("supervisor", "servers"):
+
+    def interrupted_at(wanted: str) -> bool:
+        """Interrupt an `up` there; it may be through before it hears of that."""
         process = subprocess.Popen(
             [sys.executable, "-u", "-c", script, str(paths.root), *FAKE],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -146,7 +149,13 @@ def test_up_that_is_interrupted_takes_down_what_it_had_started(paths):
         while f"'doing': '{wanted}'" not in process.stdout.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        assert "stopping" in process.communicate(timeout=120)[0]
+        return "stopping" in process.communicate(timeout=120)[0]
+
+    for wanted in ("supervisor", "servers"):
+        give_up = time.monotonic() + 120
+        while not interrupted_at(wanted):
+            assert time.monotonic() < give_up
+            launch.down(paths)
         assert living(paths) == []
         assert supervisors_of(paths) == []
 
