@@ -21,11 +21,12 @@ STEPS = 64
 FIRST_EVERY = 4
 # A chip fails every 1,500 hours, and half of the failures go back to the object store: if a stall
 # takes a millisecond or ten, the best interval is most of a minute at least: far from four steps,
-# also of two seconds. It does take that without overlap; beside slow steps, on a busy machine, a
-# copy may stall nobody at all, and then no other interval is worth a change.
+# also of two seconds. What a durable snapshot stalls is what it stalls more than the others do, and
+# on a busy machine that is lost in their scatter: so there are no others, and none that overlap.
 FAILURES = {"chip_mtbf_hours": 1_500.0, "memory_lost_share": 0.5}
 CHECKPOINT = {
     "overlap": False,
+    "memory_every_steps": FIRST_EVERY,
     "object_every_steps": FIRST_EVERY,
     "failures": FAILURES,
     "keep_last": STEPS,
