@@ -33,7 +33,7 @@ from everstep.chaos.run import (
 from everstep.chaos.truth import match
 from everstep.cli.client import Client
 from everstep.cli.position import ENDED
-from everstep.core.errors import EverstepError, Unavailable
+from everstep.core.errors import EverstepError, NotFoundError, Unavailable
 from everstep.core.system import Clock
 from everstep.local.state import StatePaths
 
@@ -182,7 +182,11 @@ def _report(
 ) -> dict[str, Any]:
     client = stage.client
     job = client.job(job_id)
-    matching = match(performed.done, client.incidents(job_id), client.refused_sources(job_id))
+    try:
+        ledger, refused = client.goodput(job_id), client.refused_sources(job_id)
+    except NotFoundError:  # nothing ran: what was asked for and why it failed is told all the same
+        ledger, refused = {"wall_ms": 0, "causes": {}}, []
+    matching = match(performed.done, client.incidents(job_id), refused)
     states = States(why=why)
     if reference and job["phase"] != "succeeded":
         states = States(why=f"the job {job['phase']}, so that it has no end state")
@@ -198,7 +202,7 @@ def _report(
         matching=matching,
         missed=performed.missed,
         problems=performed.problems,
-        ledger=client.goodput(job_id),
+        ledger=ledger,
         states=states,
     )
     return {**report, "timed_out": deadline.passed and bool(performed.problems)}

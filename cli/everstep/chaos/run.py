@@ -154,7 +154,9 @@ class Performance:
             self._result.job = client.job(self._job_id)
             seen.phase = str(self._result.job["phase"])
             found = client.metrics(self._job_id, after_step=seen.step, limit=1_000)
-        except (Unavailable, NotFoundError):
+        except NotFoundError:  # the monitor has not heard of the job yet
+            return seen.phase in ENDED
+        except Unavailable:
             return False
         if found:
             seen.step = max(int(point["step"]) for point in found)
@@ -267,12 +269,16 @@ class Performance:
     def _wait_settled(self) -> None:
         """Wait until the monitor, too, knows that all is over."""
         deadline_ms = self._clock.monotonic_ms() + LOOK_TIMEOUT_MS
+        problem = ""
         while self._clock.monotonic_ms() < deadline_ms and not self._deadline.passed:
             try:
+                self._client.goodput(self._job_id)  # which is there once it has heard of the job
                 incidents = self._client.incidents(self._job_id)
-            except (Unavailable, NotFoundError):
-                incidents = [{"recovered_at_ms": None, "closed_at_ms": None}]
-            if all(one["recovered_at_ms"] or one["closed_at_ms"] for one in incidents):
-                return
+            except (Unavailable, NotFoundError) as error:
+                problem = str(error)
+            else:
+                if all(one["recovered_at_ms"] or one["closed_at_ms"] for one in incidents):
+                    return
+                problem = "an incident is still open"
             time.sleep(POLL_S)
-        self._result.problems.append("an incident is still open")
+        self._result.problems.append(problem or "there was no time to see how incidents ended")

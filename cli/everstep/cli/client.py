@@ -126,9 +126,11 @@ class Client:
     # ---- monitor
 
     def incidents(self, job_id: str = "") -> list[Json]:
-        """Return incidents, of one job if asked."""
-        params = {"job_id": job_id} if job_id else {}
-        return list(self._ask(MONITOR, "GET", "/v1/incidents", params=params)["incidents"])
+        """Return incidents, of one job if asked; none of one the monitor has not heard of yet.
+
+        Whether there is such a job the controller knows.
+        """
+        return self._listing(MONITOR, "incidents", job_id)
 
     def metrics(self, job_id: str, *, after_step: int = -1, limit: int = POINTS_MAX) -> list[Json]:
         """Return the steps after ``after_step`` in order, as the latest generation saw them."""
@@ -162,14 +164,7 @@ class Client:
 
         Whether there is such a job the controller knows.
         """
-        params = {"job_id": job_id} if job_id else {}
-        try:
-            answer = self._ask(REGISTRY, "GET", "/v1/checkpoints", params=params)
-        except NotFoundError:
-            if not job_id:
-                raise
-            return []
-        return list(answer["checkpoints"])
+        return self._listing(REGISTRY, "checkpoints", job_id)
 
     def checkpoint(self, job_id: str, step: int, generation: int | None = None) -> Json:
         """Return one checkpoint with its shards; the newest generation's unless asked."""
@@ -249,9 +244,24 @@ class Client:
                 f"the {service.replace('_', '-')} at {self._urls[service]} does not answer "
                 f"({error or type(error).__name__}): `everstep status` shows what runs"
             ) from error
-        if answer.is_success:
+        if not answer.is_success:
+            raise _refusal(service, answer)
+        try:
             return dict(answer.json())
-        raise _refusal(service, answer)
+        except (ValueError, TypeError) as error:
+            raise Unavailable(
+                f"what answers at {url} is not the {service.replace('_', '-')}: it says "
+                f"{answer.text[:100]!r}; {_url_variable(service)} must be the service's address"
+            ) from error
+
+    def _listing(self, service: str, what: str, job_id: str) -> list[Json]:
+        params = {"job_id": job_id} if job_id else {}
+        try:
+            return list(self._ask(service, "GET", f"/v1/{what}", params=params)[what])
+        except NotFoundError:
+            if not job_id:
+                raise
+            return []
 
 
 def _url_variable(service: str) -> str:

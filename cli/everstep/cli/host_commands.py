@@ -19,7 +19,6 @@ from everstep.cli.options import (
     session_of,
 )
 from everstep.cli.output import OUT, duration, print_json, print_table, short_time
-from everstep.core.errors import NotFoundError
 from everstep.core.system import SystemClock
 
 REASON_WIDTH_MIN: Final = 40  # on a narrower screen the terminal folds
@@ -136,12 +135,7 @@ def _incidents_of(client: Client, job: str) -> list[dict[str, Any]]:
     Raises:
         NotFoundError: the controller knows no such job either.
     """
-    found: list[dict[str, Any]] = []
-    try:
-        found = client.incidents(job)
-    except NotFoundError:
-        if not job:
-            raise
+    found = client.incidents(job)
     if job and not found:
         client.job(job)  # says so if there is no such job
     return found

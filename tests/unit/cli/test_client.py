@@ -60,6 +60,23 @@ def test_answer_that_is_no_refusal_of_ours_is_told_as_it_is():
         Client(URLS, transport=transport).jobs()
 
 
+def test_answer_that_is_no_json_is_not_the_services():
+    """An address that leads to a web page says so, not what a decoder thinks of it."""
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, text="<html>welcome"))
+    with pytest.raises(Unavailable, match="is not the host-inventory: it says '<html>welcome'"):
+        Client(URLS, transport=transport).hosts()
+
+
+@pytest.mark.parametrize("listing", ["incidents", "checkpoints"])
+def test_listing_of_a_job_that_its_service_has_not_heard_of_is_empty(listing):
+    """A program that watches a job from its launch on is not told that there is none."""
+    error = {"error": {"code": "not_found", "message": "knows no job 'j'"}}
+    transport = httpx.MockTransport(lambda _: httpx.Response(404, json=error))
+    assert getattr(Client(URLS, transport=transport), listing)("j") == []
+    with pytest.raises(NotFoundError):
+        getattr(Client(URLS, transport=transport), listing)()
+
+
 def test_service_that_is_not_there_is_named_with_what_to_do():
     """A refused connection says which service and how to look."""
 
