@@ -135,15 +135,21 @@ def test_gradients_that_stay_bad_go_back(lab: Lab, entry: Path, tmp_path: Path):
     assert lab.differences(job_id, same, tmp_path, steps=STEPS)[1] == ()
 
 
-def test_spike_that_comes_again_is_held_for_a_person(lab: Lab, entry: Path):
-    """The job is paused, says why, and does not go on from the suspect state."""
+def test_spike_that_comes_again_is_held_for_a_person(lab: Lab, entry: Path, tmp_path: Path):
+    """The job is paused, says why, and goes on from before it, here without its batches."""
     job_id = submit(lab, entry, "again", wrecking=(SPIKE_AT, SPIKE_AT + 5))
     held = lab.wait_phase(job_id, "paused")
     first, second = lab.incidents(job_id)
     assert (first["action"], second["action"]) == ("ROLL_BACK", "HOLD")
     assert "held: the loss has been raised" in held["detail"]
     assert "numerics.repeat_steps" in held["detail"]
-    lab.client.act(job_id, "resume")
-    resumed = lab.wait_phase(job_id, "running")["recoveries"][-1]
+    assert "jobs resume --skip-batches" in held["detail"]
+    lab.client.act(job_id, "resume", {"skip_batches": True})
+    lab.succeeded(job_id)
+    resumed = lab.client.job(job_id)["recoveries"][-1]
     assert 0 < resumed["restore_step"] < second["suspect_from_step"]
-    lab.client.act(job_id, "stop")
+    assert lab.incidents(job_id)[2:] == []
+    skipped = [*first["skipped"], *second["skipped"]]
+    never = submit(lab, entry, "never", wrecking=(SPIKE_AT, SPIKE_AT + 5), skipped=skipped)
+    lab.succeeded(never)
+    assert lab.differences(job_id, never, tmp_path, steps=STEPS)[1] == ()

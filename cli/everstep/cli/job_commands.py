@@ -141,13 +141,24 @@ def pause(context: typer.Context, job_id: JobId) -> None:
     _act(context, job_id, "pause", "pauses")
 
 
-def resume(context: typer.Context, job_id: JobId) -> None:
+def resume(
+    context: typer.Context,
+    job_id: JobId,
+    skip_batches: Annotated[
+        bool,
+        typer.Option("--skip-batches", help="Leave out the batches that the job is held for."),
+    ] = False,
+) -> None:
     """Let a paused job go on.
+
+    A job that is held because its loss went up once more is resumed with all of its batches, unless
+    you say otherwise; `everstep jobs show` names those that are in question.
 
     Example:
       everstep jobs resume demo-4f21ac
     """
-    _act(context, job_id, "resume", "goes on")
+    how = "goes on without the batches that it was held for" if skip_batches else "goes on"
+    _act(context, job_id, "resume", how, {"skip_batches": True} if skip_batches else None)
 
 
 def checkpoint(context: typer.Context, job_id: JobId) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from everstep.controller.wiring import NAME as CONTROLLER
+from everstep.core.spec import JobSpec
 from everstep.monitor.events import Action, IncidentOpened
 from everstep.monitor.wiring import NAME as MONITOR
 from everstep.sim.reopening_stories import restart, stop
@@ -18,12 +19,12 @@ GUILTY: Final = 25  # position of a batch; its step is the next, and the losses 
 SOUND: Final = 20  # the newest checkpoint from before it
 
 
-async def begin(stage: Stage, *guilty: int) -> None:
+async def begin(stage: Stage, *guilty: int, spec: JobSpec | None = None) -> None:
     """Launch a job some of whose batches wreck it."""
     await stage.up()
     stage.world.numbers.guilty[JOB] = set(guilty)
     stage.world.launched.append(JOB)
-    await stage.world.launch(JOB, spec_of())
+    await stage.world.launch(JOB, spec or spec_of())
 
 
 async def went_back(stage: Stage) -> IncidentOpened:
@@ -121,10 +122,7 @@ async def loss_spike_while_the_monitor_starts_anew(stage: Stage) -> None:
 
 async def loss_spike_that_comes_again(stage: Stage) -> None:
     """The batches were not it: the job is held, and goes on when a person has seen to it."""
-    await begin(stage, GUILTY, GUILTY + 7)
-    await stage.until(lambda: stage.job(JOB).phase == "paused", "held", limit_s=300.0)
-    first, second = await stage.incidents(JOB)
-    assert (first.action, second.action) == (Action.ROLL_BACK, Action.HOLD)
+    second = await held_for_another(stage)
     stage.world.numbers.guilty[JOB].clear()
     at_ms = stage.world.clock.now_ms()
     await stage.world.order(jobs_pb2.ResumeJob(job_id=JOB, at_ms=at_ms))
@@ -136,6 +134,39 @@ async def loss_spike_that_comes_again(stage: Stage) -> None:
     assert training.state not in stage.world.numbers.wrecked
 
 
+async def loss_spike_that_comes_again_by_other_batches(stage: Stage) -> None:
+    """A person has looked at them, and has the job go on without those, too."""
+    second = await held_for_another(stage)
+    at_ms = stage.world.clock.now_ms()
+    command = jobs_pb2.ResumeJob(job_id=JOB, at_ms=at_ms, skip_batches=True)
+    assert (await stage.world.order(command)).outcome.accepted
+    await stage.finish(1)
+    assert stage.job(JOB).skipped[1:] == second.skipped
+    training = stage.training(JOB)
+    assert training is not None
+    assert training.state not in stage.world.numbers.wrecked
+
+
+async def held_for_another(stage: Stage) -> IncidentOpened:
+    """Launch a job with two bad batches, and wait until it is held for the second."""
+    await begin(stage, GUILTY, GUILTY + 7)
+    await stage.until(lambda: stage.job(JOB).phase == "paused", "held", limit_s=300.0)
+    first, second = await stage.incidents(JOB)
+    assert (first.action, second.action) == (Action.ROLL_BACK, Action.HOLD)
+    return second
+
+
+async def loss_spike_at_a_spent_restart_budget(stage: Stage) -> None:
+    """The job fails for its restarts; begun again by a person it goes on as it would have."""
+    spec = spec_of()
+    none = spec.recovery.model_copy(update={"restarts_per_hour_max": 0})
+    await begin(stage, GUILTY, spec=spec.model_copy(update={"recovery": none}))
+    await stage.until(lambda: stage.job(JOB).phase == "failed", "failed", limit_s=300.0)
+    await restart(stage)
+    await went_back(stage)
+    assert await stage.causes(JOB) == ["launch", "restart"]
+
+
 STORIES: Final[tuple[Story, ...]] = (
     loss_spike,
     loss_spike_before_any_checkpoint,
@@ -145,4 +176,6 @@ STORIES: Final[tuple[Story, ...]] = (
     loss_spike_and_a_host_lost_on_the_way_back,
     loss_spike_while_the_monitor_starts_anew,
     loss_spike_that_comes_again,
+    loss_spike_that_comes_again_by_other_batches,
+    loss_spike_at_a_spent_restart_budget,
 )

@@ -21,6 +21,7 @@ from everstep.controller.commands import (
 )
 from everstep.controller.events import (
     HostsFenced,
+    JobFailed,
     JobPaused,
     JobRunning,
     PauseRequested,
@@ -52,7 +53,11 @@ HELD = begun(
     50,
     incident_id="i1",
     before_step=50,
-    remark="held: the loss has been raised since step 51",
+    remark="held: the loss has been raised since step 51; `everstep jobs resume --skip-batches` "
+    "goes on without batches 49 to 52",
+)
+REQUESTED = PauseRequested(
+    job_id=JOB, at_ms=50, incident_id="i1", why=SPIKE.reason, questioned=SKIPPED
 )
 UP_2 = (
     HostsFenced(job_id=JOB, generation=2, hosts=("h0", "h1")),
@@ -114,9 +119,8 @@ def test_person_who_names_a_step_knows_what_it_is_worth():
 def test_hold_pauses_and_says_why():
     """Nobody is paged by a job that only looks paused."""
     hold = replace(SPIKE, verdict=Verdict.HOLD)
-    held = PauseRequested(job_id=JOB, at_ms=50, incident_id="i1", why=SPIKE.reason)
-    JOBS.given(*RUNNING).when(hold).then(held, HELD)
-    assert JOBS.given(*RUNNING, held, HELD).state.phase is Phase.PAUSING
+    JOBS.given(*RUNNING).when(hold).then(REQUESTED, HELD)
+    assert JOBS.given(*RUNNING, REQUESTED, HELD).state.phase is Phase.PAUSING
 
 
 @pytest.mark.parametrize(("found", "before"), [(0, 50), (60, 50), (40, 40)])
@@ -130,10 +134,48 @@ def test_hold_on_the_way_back_leaves_what_was_suspect_before(found, before):
 def test_job_that_was_held_does_not_go_on_from_the_suspect_state():
     """Nor does it leave out batches that were not it."""
     paused = JobPaused(job_id=JOB, generation=2, at_ms=60)
-    given = JOBS.given(*RUNNING, HELD, paused)
+    given = JOBS.given(*RUNNING, REQUESTED, HELD, paused)
     resumed = begun(3, "resume", 90, before_step=50)
     given.when(ResumeJob(job_id=JOB, at_ms=90)).then(resumed)
     assert given.given(resumed).state.skipped == ()
+
+
+def test_person_may_have_a_held_job_go_on_without_the_batches_in_question():
+    """Once: what a later pause is about is another matter."""
+    paused = JobPaused(job_id=JOB, generation=2, at_ms=60)
+    given = JOBS.given(*RUNNING, REQUESTED, HELD, paused)
+    resume = ResumeJob(job_id=JOB, at_ms=90, skip_batches=True)
+    resumed = begun(3, "resume", 90, before_step=50, skipped=SKIPPED)
+    given.when(resume).then(resumed)
+    job = given.given(resumed).state
+    assert (job.skipped, job.rollbacks, job.questioned) == (SKIPPED, (50,), ())
+    later = (PauseRequested(job_id=JOB, at_ms=95), begun(4, "pause", 95), replace(paused))
+    given.given(resumed, *later).when(resume).then_rejected("no_batches")
+
+
+def test_spike_at_a_spent_restart_budget_leaves_its_batches_out_when_a_person_begins_again():
+    """The job has failed for how often it was restarted, and not because of them."""
+    recoveries = [begun(number, "recovery", number) for number in (2, 3, 4)]
+    given = JOBS.given(*RUNNING, *recoveries, replace(RUNNING_2, generation=4))
+    (failed,) = given.when(replace(SPIKE, generation=4)).decision.events
+    assert isinstance(failed, JobFailed)
+    assert (failed.why, failed.before_step, failed.skipped) == ("restart_budget", 50, SKIPPED)
+    (restarted,) = given.given(failed).when(RestartJob(job_id=JOB, at_ms=99)).decision.events
+    assert restarted.before_step == 50
+    job = given.given(failed, restarted).state
+    assert (job.skipped, job.rollbacks) == (SKIPPED, (50,))
+    again = RestartJob(job_id=JOB, from_step=45, at_ms=99)
+    (chosen,) = given.given(failed).when(again).decision.events
+    assert (chosen.from_step, given.given(failed, chosen).state.skipped) == (45, SKIPPED)
+
+
+def test_failure_on_the_way_back_leaves_what_was_suspect():
+    """A job that could not go back before a spike must not go on from it when it is begun again."""
+    failed = JobFailed(job_id=JOB, generation=2, why="user_error", at_ms=60)
+    (restarted,) = (
+        JOBS.given(*RUNNING, BACK, failed).when(RestartJob(job_id=JOB, at_ms=99)).decision.events
+    )
+    assert restarted.before_step == 50
 
 
 def test_job_without_a_sound_state_is_held_and_does_not_fail():

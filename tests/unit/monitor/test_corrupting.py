@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import pytest
 from tests.spec import spec
@@ -17,12 +18,13 @@ from everstep.monitor.events import (
     Action,
     CorruptionRules,
     IncidentOpened,
+    IncidentRecovered,
     JobMarked,
     Mark,
     TieFound,
     WatchedHost,
 )
-from everstep.monitor.state import Watch
+from everstep.monitor.state import Watch, evolve
 from everstep.monitor.ties import CLAIMS_STORED_MAX, Claim, Tie
 from everstep.wire.v1.agents_pb2 import Fingerprint, RankStep, StepMetrics
 
@@ -40,11 +42,11 @@ PAIR = replace(WATCH, hosts=HOSTS[:2], layout=Layout(dp_replicate=2))
 ODD = {1: 7}
 
 
-def metrics(step: int, rank: int, value: int) -> StepMetrics:
+def metrics(step: int, rank: int, value: int, generation: int = 1) -> StepMetrics:
     """One host's message."""
     shown = [Fingerprint(over=1, value=value)]
     told = RankStep(rank=rank, step=step, compared_step=step, fingerprints=shown)
-    return StepMetrics(job_id="j", generation=1, host_id=f"h{rank}", ranks=[told])
+    return StepMetrics(job_id="j", generation=generation, host_id=f"h{rank}", ranks=[told])
 
 
 def tell(one: Corrupting, watch: Watch, step: int, odd: dict[int, int] | None = None):
@@ -52,7 +54,8 @@ def tell(one: Corrupting, watch: Watch, step: int, odd: dict[int, int] | None = 
     one.begin(watch)
     said = []
     for rank in range(watch.world_size):
-        message = metrics(step, rank, (odd or {}).get(rank, 1_000 + step))
+        value = (odd or {}).get(rank, 1_000 + step)
+        message = metrics(step, rank, value, watch.generation)
         said += one.told(message, watch, 50)
     return said
 
@@ -161,6 +164,27 @@ def test_what_was_never_equal_is_noted_once():
     assert (said.kind, said.action) == ("never_equal", Action.NOTE)
     assert "along dp_replicate" in said.reason
     assert tell(one, WATCH, 2, {0: 1, 1: 2}) == []
+
+
+def test_what_was_never_equal_is_not_forgotten_by_later_generations():
+    """Seeds 73077, 73425: they took what they began with for sound, and replaced host after host.
+
+    Not even by another process, and when the note has long been closed.
+    """
+    one = Corrupting()
+    (said,) = tell(one, WATCH, 1, {0: 1})
+    noted = IncidentOpened(
+        incident_id="i1", job_id="j", generation=1, kind=said.kind, action=said.action
+    )
+    closed = IncidentRecovered(
+        incident_id="i1", job_id="j", recovered_at_ms=9, lost_ms=0, lost_steps=0
+    )
+    watch = reduce(evolve, [noted, closed], WATCH)
+    later = replace(watch, generation=2, restore_step=5)
+    new = Corrupting()
+    assert tell(one, later, 6, {0: 1}) == []
+    assert [verdict.kind for verdict in tell(new, later, 6, {0: 1})] == ["never_equal"]
+    assert one.take() == new.take() == []
 
 
 @pytest.mark.parametrize(

@@ -44,12 +44,14 @@ class PauseJob(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class ResumeJob(_message.Message):
-    __slots__ = ("job_id", "at_ms")
+    __slots__ = ("job_id", "at_ms", "skip_batches")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    SKIP_BATCHES_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    skip_batches: bool
+    def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., skip_batches: _Optional[bool] = ...) -> None: ...
 
 class SaveCheckpoint(_message.Message):
     __slots__ = ("job_id", "at_ms")
@@ -214,16 +216,18 @@ class JobRunning(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class PauseRequested(_message.Message):
-    __slots__ = ("job_id", "at_ms", "incident_id", "why")
+    __slots__ = ("job_id", "at_ms", "incident_id", "why", "questioned")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    QUESTIONED_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     at_ms: int
     incident_id: str
     why: str
-    def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., incident_id: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+    questioned: _containers.RepeatedCompositeFieldContainer[_common_pb2.PositionRange]
+    def __init__(self, job_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., incident_id: _Optional[str] = ..., why: _Optional[str] = ..., questioned: _Optional[_Iterable[_Union[_common_pb2.PositionRange, _Mapping]]] = ...) -> None: ...
 
 class DrainRequested(_message.Message):
     __slots__ = ("job_id", "hosts", "why", "incident_id", "at_ms", "kind")
@@ -282,18 +286,22 @@ class JobSucceeded(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class JobFailed(_message.Message):
-    __slots__ = ("job_id", "generation", "why", "detail", "at_ms")
+    __slots__ = ("job_id", "generation", "why", "detail", "at_ms", "before_step", "skipped")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_STEP_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     why: str
     detail: str
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., why: _Optional[str] = ..., detail: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    before_step: int
+    skipped: _containers.RepeatedCompositeFieldContainer[_common_pb2.PositionRange]
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., why: _Optional[str] = ..., detail: _Optional[str] = ..., at_ms: _Optional[int] = ..., before_step: _Optional[int] = ..., skipped: _Optional[_Iterable[_Union[_common_pb2.PositionRange, _Mapping]]] = ...) -> None: ...
 
 class JobStopped(_message.Message):
     __slots__ = ("job_id", "generation", "at_ms")

@@ -62,6 +62,14 @@ class IntervalRequest(BaseModel):
     object_every_steps: int | None = None
 
 
+class ResumeRequest(BaseModel):
+    """How to go on with a job that was held."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    skip_batches: bool = Field(default=False, description="leave out those that it is held for")
+
+
 class DrainRequest(BaseModel):
     """Which hosts the job is to move off, and why."""
 
@@ -134,9 +142,10 @@ def routes(runner: Runner, store: PostgresStore, clock: Clock, ids: IdSource) ->
         return await act(PauseJob(job_id=job_id, at_ms=clock.now_ms()))
 
     @router.post("/{job_id}/resume", status_code=202)
-    async def resume(job_id: str) -> Accepted202:
+    async def resume(job_id: str, body: ResumeRequest | None = None) -> Accepted202:
         """Go on after a pause."""
-        return await act(ResumeJob(job_id=job_id, at_ms=clock.now_ms()))
+        skips = body is not None and body.skip_batches
+        return await act(ResumeJob(job_id=job_id, skip_batches=skips, at_ms=clock.now_ms()))
 
     @router.post("/{job_id}/drain", status_code=202)
     async def drain(job_id: str, body: DrainRequest) -> Accepted202:

@@ -62,10 +62,11 @@ class PauseJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeJob:
-    """Go on after a pause."""
+    """Go on after a pause; with ``skip_batches`` without those that the job is held for."""
 
     job_id: str
     at_ms: int
+    skip_batches: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,9 @@ from everstep.controller.events import (
 )
 from everstep.controller.generations import (
     again,
+    back,
     failed,
+    held,
     next_generation,
     paused_or_resumed,
     reopened,
@@ -178,7 +180,7 @@ def _by_a_person(command: PersonCommand, job: Job) -> Decision:
                 return NOTHING
             if job.phase is not Phase.PAUSED:
                 return Rejected("not_paused", f"job {job.job_id!r} is {job.phase}, not paused")
-            return Accepted((paused_or_resumed(job, "resume", command.at_ms),))
+            return _resume(command, job)
         case SaveCheckpoint():
             if job.phase is not Phase.RUNNING:
                 return Rejected(
@@ -187,6 +189,17 @@ def _by_a_person(command: PersonCommand, job: Job) -> Decision:
             return Accepted((CheckpointRequested(job_id=job.job_id, at_ms=command.at_ms),))
         case _:
             assert_never(command)
+
+
+def _resume(command: ResumeJob, job: Job) -> Decision:
+    begun = paused_or_resumed(job, "resume", command.at_ms)
+    if not command.skip_batches:
+        return Accepted((begun,))
+    if not job.questioned:
+        return Rejected(
+            "no_batches", f"job {job.job_id!r} is not held for any batches: resume it without that"
+        )
+    return Accepted((replace(begun, skipped=job.questioned),))
 
 
 def _after_the_end(command: PersonCommand, job: Job) -> Decision:
@@ -264,7 +277,7 @@ def _by_the_run(command: RunCommand, job: Job) -> Decision:
 def _recover(command: RecoverJob, job: Job) -> Decision:
     if job.cause == "pause" and _is_roll_back(command) and command.generation < job.generation:
         paused = paused_or_resumed(job, "pause", command.at_ms)
-        return Accepted((_back(paused, job, command),))
+        return Accepted((back(paused, job, command),))
     if job.cause in {"pause", "stop"}:
         return NOTHING  # the ranks are being ended anyway
     if command.verdict is Verdict.NOTE:
@@ -274,7 +287,7 @@ def _recover(command: RecoverJob, job: Job) -> Decision:
     if command.kind == TOO_SMALL and policy.wanted_layouts(job):
         return moving.too_small(command, job)
     if command.verdict is Verdict.HOLD:
-        return _hold(job, command)
+        return Accepted(held(job, command))
     if command.verdict is Verdict.DRAIN:
         return moving.drain_by_an_incident(command, job)
     lost = command.hosts if command.verdict is Verdict.REPLACE else ()
@@ -282,38 +295,11 @@ def _recover(command: RecoverJob, job: Job) -> Decision:
     why = policy.last_cause(command, job)
     begun = again(job, lost, command.at_ms, why=why, incident=command.incident_id, unsound=unsound)
     corrupt = command.kind == SILENT_CORRUPTION and command.before_step > 0
-    if isinstance(begun, GenerationBegun) and (corrupt or command.verdict is Verdict.ROLL_BACK):
-        begun = _back(begun, job, command)
+    if corrupt or command.verdict is Verdict.ROLL_BACK:
+        begun = back(begun, job, command)
     if isinstance(begun, GenerationBegun) and lost and command.kind == SILENT_CORRUPTION:
         begun = replace(begun, lost_why=command.kind)
     return Accepted((begun,))
-
-
-def _hold(job: Job, incident: RecoverJob) -> Decision:
-    """Pause until a person has looked; what is suspect is not gone on from after that either."""
-    held = PauseRequested(
-        job_id=job.job_id,
-        at_ms=incident.at_ms,
-        incident_id=incident.incident_id,
-        why=incident.reason,
-    )
-    begun = replace(
-        paused_or_resumed(job, "pause", incident.at_ms),
-        incident_id=incident.incident_id,
-        before_step=_sound_before(job, incident),
-        remark=f"held: {incident.reason}",
-    )
-    return Accepted((held, begun))
-
-
-def _back(begun: GenerationBegun, job: Job, incident: RecoverJob) -> GenerationBegun:
-    begun = replace(begun, incident_id=incident.incident_id, skipped=incident.skipped)
-    return replace(begun, before_step=_sound_before(job, incident))
-
-
-def _sound_before(job: Job, incident: RecoverJob) -> int:
-    """Return the first step that is suspect, of this incident or of one before; 0: none is."""
-    return min((step for step in (job.before_step, incident.before_step) if step), default=0)
 
 
 def _refused(command: RecordRefused, job: Job) -> Event:

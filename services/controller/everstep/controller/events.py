@@ -126,12 +126,17 @@ class JobRunning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRequested:
-    """The ranks are to be stopped and their state kept: a person wants it, or an incident."""
+    """The ranks are to be stopped and their state kept: a person wants it, or an incident.
+
+    Whether the batches in ``questioned`` are to be left out, which an incident suspects, is what a
+    person is to decide.
+    """
 
     job_id: str
     at_ms: int
     incident_id: str = ""
     why: str = ""
+    questioned: tuple[PositionRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,13 +192,19 @@ class JobSucceeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFailed:
-    """Going on would not help; ``why`` is a stable code, ``detail`` is for a person."""
+    """Going on would not help; ``why`` is a stable code, ``detail`` is for a person.
+
+    If a person begins it again all the same, states from ``before_step`` on will not do (0: any),
+    and the batches in ``skipped`` are left out.
+    """
 
     job_id: str
     generation: int
     why: str
     detail: str = ""
     at_ms: int = 0
+    before_step: int = 0
+    skipped: tuple[PositionRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from everstep.controller import policy
-from everstep.controller.events import Event, GenerationBegun, JobFailed, JobPaused, JobStopped
+from everstep.controller.commands import RecoverJob
+from everstep.controller.events import (
+    Event,
+    GenerationBegun,
+    JobFailed,
+    JobPaused,
+    JobStopped,
+    PauseRequested,
+)
 from everstep.controller.state import COMING_UP, Job, Phase
+
+Begun = TypeVar("Begun", GenerationBegun, JobFailed)
 
 
 def without(job: Job, silent: tuple[str, ...], at_ms: int) -> Event:
@@ -22,7 +33,7 @@ def again(
     why: str,
     incident: str = "",
     unsound: tuple[str, ...] = (),
-) -> Event:
+) -> GenerationBegun | JobFailed:
     """Begin the next generation, unless the job has been restarted too often already.
 
     A budget that was spent on hosts that answer and are not sound costs them their seats: the job
@@ -83,6 +94,39 @@ def reopened(job: Job, from_step: int, at_ms: int) -> GenerationBegun:
     """
     begun = next_generation(job, "restart", at_ms, from_step=from_step)
     return replace(begun, generation=begun.generation + 1)
+
+
+def held(job: Job, incident: RecoverJob) -> tuple[Event, ...]:
+    """Pause until a person has looked; what is suspect is not gone on from after that either."""
+    requested = PauseRequested(
+        job_id=job.job_id,
+        at_ms=incident.at_ms,
+        incident_id=incident.incident_id,
+        why=incident.reason,
+        questioned=incident.skipped,
+    )
+    parts = ", ".join(f"{one.first} to {one.end - 1}" for one in incident.skipped)
+    choice = f"; `everstep jobs resume --skip-batches` goes on without batches {parts}"
+    begun = replace(
+        paused_or_resumed(job, "pause", incident.at_ms),
+        incident_id=incident.incident_id,
+        before_step=_sound_before(job, incident),
+        remark=f"held: {incident.reason}{choice if parts else ''}",
+    )
+    return requested, begun
+
+
+def back(begun: Begun, job: Job, incident: RecoverJob) -> Begun:
+    """Have the job go back before what is bad, now or when a person begins it again."""
+    before_step = _sound_before(job, incident)
+    if isinstance(begun, GenerationBegun):
+        begun = replace(begun, incident_id=incident.incident_id)
+    return replace(begun, skipped=incident.skipped, before_step=before_step)
+
+
+def _sound_before(job: Job, incident: RecoverJob) -> int:
+    """Return the first step that is suspect, of this incident or of one before; 0: none is."""
+    return min((step for step in (job.before_step, incident.before_step) if step), default=0)
 
 
 def rested(job: Job, cause: str, generation: int, at_ms: int) -> Event:

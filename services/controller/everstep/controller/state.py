@@ -106,6 +106,7 @@ class Job:
     scripts without the SDK never do. ``interval`` is how often its ranks snapshot, and why.
     Until it runs again only states from before ``before_step`` will do (0: any). ``skipped`` are
     the batches that are left out, and ``rollbacks`` the first suspect steps that they belong to.
+    Whether those in ``questioned`` are to be left out too, a job that is held is to be told.
     ``draining`` are hosts of the placement that the job is to move off, ``drain_kinds`` the kinds
     of incidents that some of them are wanted out for. ``leftovers`` are hosts that it left when its
     layout changed: until it has gone on from a step after ``leftovers_step`` (-1: not known yet),
@@ -141,6 +142,7 @@ class Job:
     before_step: int = 0
     skipped: tuple[PositionRange, ...] = ()
     rollbacks: tuple[int, ...] = ()
+    questioned: tuple[PositionRange, ...] = ()
     draining: tuple[str, ...] = ()
     drain_kinds: Mapping[str, str] = field(default_factory=dict)
     leftovers: tuple[str, ...] = ()
@@ -240,12 +242,34 @@ def _apply(job: Job, event: Event) -> Job:
         case JobRunning() | JobSucceeded():
             stepped = job.stepped or event.step > 0
             return replace(job, step=event.step, stepped=stepped, before_step=0)
-        case JobPaused() | JobFailed() | JobStopped() | IntervalChanged() | IntervalInForce():
-            return job
-        case PauseRequested() | StopRequested() | CheckpointRequested():
+        case PauseRequested() | JobFailed():
+            return _suspecting(job, event)
+        case (
+            JobPaused()
+            | JobStopped()
+            | IntervalChanged()
+            | IntervalInForce()
+            | StopRequested()
+            | CheckpointRequested()
+        ):
             return job
         case _:
             assert_never(event)
+
+
+def _suspecting(job: Job, event: PauseRequested | JobFailed) -> Job:
+    """Keep what is suspect for when a person has the job go on."""
+    if isinstance(event, PauseRequested):
+        return replace(job, questioned=event.questioned or job.questioned)
+    before_step = event.before_step or job.before_step
+    return _without_batches(replace(job, before_step=before_step), event.skipped, before_step)
+
+
+def _without_batches(job: Job, skipped: tuple[PositionRange, ...], before_step: int) -> Job:
+    """Leave batches out from now on, because of which states from ``before_step`` on are bad."""
+    if not skipped:
+        return job
+    return replace(job, skipped=(*job.skipped, *skipped), rollbacks=(*job.rollbacks, before_step))
 
 
 def _place(job: Job, placement: Placement) -> Job:
@@ -308,7 +332,8 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
         recoveries = (*counted, this)
     old_hosts = job.placement.host_ids if job.placement is not None else ()
     return replace(
-        job,
+        _without_batches(job, event.skipped, event.before_step),
+        questioned=job.questioned if event.cause == "pause" else (),
         generation=event.generation,
         cause=event.cause,
         incident_id=event.incident_id,
@@ -323,8 +348,6 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
         started=False,
         missing=0,
         before_step=event.before_step,
-        skipped=(*job.skipped, *event.skipped),
-        rollbacks=(*job.rollbacks, event.before_step) if event.skipped else job.rollbacks,
         dp_min=event.dp_min if event.cause == "restart" else max(job.dp_min, event.dp_min),
         recoveries=recoveries,
         forgiven_at_ms=forgiven_at_ms,

@@ -24,14 +24,13 @@ from everstep.monitor.detectors.corruption import (
 from everstep.monitor.detectors.corruption_course import CorruptionCourse, Found, NeverEqual
 from everstep.monitor.detectors.remade import Broken
 from everstep.monitor.detectors.verdict import Verdict
-from everstep.monitor.events import SILENT_CORRUPTION, Action
+from everstep.monitor.events import NEVER_EQUAL, SILENT_CORRUPTION, Action
 from everstep.monitor.state import Watch
 from everstep.monitor.ties import Tie
 from everstep.wire.v1.agents_pb2 import StepMetrics
 
 log = logging.getLogger(__name__)
 
-NEVER_EQUAL: Final = "never_equal"  # kind of a note
 OVER_WORDS: Final = {1: "dp_replicate", 2: "dp_shard", 4: "tp"}
 
 # Of these ranks' snapshots of a step: by rank, what they hold alike with others.
@@ -60,8 +59,8 @@ class Corrupting:
         self.course.begin(watch.generation, watch.layout, () if self._off else hosts_of(watch))
         if watch.restore_step is not None:
             step = max(watch.restore_step, 0)
-            noted = any(ref.kind == NEVER_EQUAL for ref in watch.open_incidents)
-            self.course.resumed(watch.generation, step, proved=step > 0 and not noted)
+            proved = step > 0 and not watch.never_equal
+            self.course.resumed(watch.generation, step, proved=proved)
 
     def remember(self, ties: Iterable[Tie]) -> None:
         """Take what an earlier process has found."""

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from everstep.monitor.commands import SettleNote
-from everstep.monitor.corrupting import NEVER_EQUAL, Corrupting
+from everstep.monitor.corrupting import Corrupting
 from everstep.monitor.detectors.corruption_course import Found
 from everstep.monitor.detectors.local_norms import Suspicion
 from everstep.monitor.detectors.spike import Settled, Sound
 from everstep.monitor.detectors.straggler import Crew, Finding, Judgement, Limits, stage_roles
 from everstep.monitor.detectors.straggler_course import StragglerCourse
 from everstep.monitor.detectors.verdict import Verdict
-from everstep.monitor.events import Action
+from everstep.monitor.events import NEVER_EQUAL, Action
 from everstep.monitor.hanging import Hanging
 from everstep.monitor.linking import Linking
 from everstep.monitor.numerics import Numerics, settle, verdict_of

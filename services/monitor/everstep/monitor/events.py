@@ -64,6 +64,7 @@ class WatchedHost(Record, frozen=True, kw_only=True):
 
 HOST_LOST: Final = "host_lost"  # kind of an incident
 SILENT_CORRUPTION: Final = "silent_corruption"  # kind of an incident, in the registry's words too
+NEVER_EQUAL: Final = "never_equal"  # kind of a note: ranks held other bits from the beginning
 
 
 class NumericsRules(Record, frozen=True, kw_only=True):

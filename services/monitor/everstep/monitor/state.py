@@ -16,6 +16,7 @@ from everstep.core.time import HOUR_MS
 from everstep.monitor.doubts import Doubt, doubts_after
 from everstep.monitor.early import Early, Source, source_of
 from everstep.monitor.events import (
+    NEVER_EQUAL,
     NO_CORRUPTION_RULES,
     NO_LAYOUT,
     NO_RULES,
@@ -85,6 +86,8 @@ class Watch:
     step of each time that the run went back for its numbers, ``doubts`` who may have held wrong
     bits each time that nobody could be named, ``ties`` what they had, ``pairs`` who of them
     differed in work that was done twice, ``hangs`` which ranks hung in what they run.
+    ``never_equal``: some of what is usually held alike was not from the beginning, so that a
+    generation's first state proves nothing.
     """
 
     job_id: str = ""
@@ -120,6 +123,7 @@ class Watch:
     hangs: tuple[Hang, ...] = ()
     rollbacks: tuple[int, ...] = ()
     deaths: tuple[tuple[str, int], ...] = ()
+    never_equal: bool = False
 
     @property
     def world_size(self) -> int:
@@ -185,6 +189,8 @@ def _opened(watch: Watch, event: IncidentOpened) -> Watch:
             known = set(event.hosts)
             ties = tuple(tie for tie in watch.ties if known.isdisjoint(tie.suspected_hosts))
             watch = replace(watch, ties=ties)
+    if event.kind == NEVER_EQUAL:
+        watch = replace(watch, never_equal=True)
     if event.action in BESIDE:
         return watch
     judged = replace(watch, judged_generation=max(watch.judged_generation, event.generation))
