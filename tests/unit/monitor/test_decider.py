@@ -296,6 +296,15 @@ def test_steps_are_lost_by_one_of_two_incidents():
     given.when(command).then(progressed, recovered("i1", 950, 1), recovered("i2", 950, 2))
 
 
+def test_incident_before_its_generations_plan_does_not_lose_the_same_steps_again():
+    """What it took for made, the generation before it had made (seed 73583)."""
+    second = IncidentOpened(**{**OPEN, "incident_id": "i2", "generation": 2})
+    planned = (marked(2, Mark.PLANNED, step=7), *up(3), marked(3, Mark.PLANNED, step=5))
+    given = WATCH.given(*up(1), IncidentOpened(**OPEN), *up(2), second, *planned)
+    command, progressed = progress(3, 6)
+    given.when(command).then(progressed, recovered("i1", 950, 1), recovered("i2", 950, 2))
+
+
 def test_steps_are_lost_although_the_plan_is_told_after_the_first_step():
     """That is one after what the run went on from; a script that tells of none has lost none."""
     before = (*up(1), IncidentOpened(**OPEN), *up(2))

@@ -264,6 +264,13 @@ def test_rank_of_a_run_of_one_is_given_time():
     assert named(judged(looks, 105_000, layout=alone))[:2] == (HangKind.LOADER_BLOCKED, (0,))
 
 
+def test_run_of_one_that_saves_is_given_half_an_hour():
+    """Its last checkpoint waits for an earlier one's upload: as in a run of many, that may last."""
+    looks = [(waiting(0, frames=SAVES, phase=Phase.SNAPSHOTTING),)] * WORKING_LOOKS
+    assert undecided(judged(looks, 1_700_000, layout=LayoutSpec()))
+    assert named(judged(looks, 1_800_000, layout=LayoutSpec()))[:2] == (HangKind.HANG, ())
+
+
 # ---- several at once
 
 

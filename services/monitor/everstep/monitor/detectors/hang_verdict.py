@@ -150,7 +150,7 @@ def judge_hang(
     if not case.now.outliers:
         return case.all_wait(patience)
     world = layout.world_size
-    if world > 1 and 2 * len(case.now.outliers) > world:
+    if 2 * len(case.now.outliers) > world and (world > 1 or case.saves(0)):
         if silent_ms >= patience.hopeless and case.all_stand():
             return case.nobody(patience.hopeless)
         return Unsure(
@@ -207,6 +207,10 @@ class _Case:
             if len(recent) == STANDING_LOOKS
             and all(rank in look and look[rank].state is State.STOPPED for look in recent)
         ]
+
+    def saves(self, rank: int) -> bool:
+        """Say whether a rank was writing its state, or waited to, at the newest look."""
+        return self._role(rank) is Role.SAVES
 
     def name_outliers(self, patience: Patience) -> HangVerdict | Unsure:
         """Blame the outliers for which the time has come."""
