@@ -305,6 +305,22 @@ def test_incident_before_its_generations_plan_does_not_lose_the_same_steps_again
     given.when(command).then(progressed, recovered("i1", 950, 1), recovered("i2", 950, 2))
 
 
+def test_move_that_waits_does_not_lose_what_another_incident_has_lost():
+    """It was found further on than the run went back to before there was a spare (seed 73583)."""
+    waits = {**OPEN, "kind": "silent_corruption", "action": Action.DRAIN}
+    other = IncidentOpened(**{**OPEN, "incident_id": "i2", "step": 9})
+    back = (*up(2), marked(2, Mark.PLANNED, step=5), recovered("i2", 900, 4))
+    moved = (
+        marked(3, Mark.BEGUN, cause="drain"),
+        marked(3, Mark.PLACED, hosts=HOSTS[:1]),
+        marked(3, Mark.PLANNED, step=6),
+    )
+    given = WATCH.given(*up(1), IncidentOpened(**waits), other, *back, *moved)
+    command, progressed = progress(3, 7)
+    ended = replace(recovered("i1", 950, 0), lost_ms=950)  # since the move began
+    given.when(command).then(progressed, ended)
+
+
 def test_steps_are_lost_although_the_plan_is_told_after_the_first_step():
     """That is one after what the run went on from; a script that tells of none has lost none."""
     before = (*up(1), IncidentOpened(**OPEN), *up(2))

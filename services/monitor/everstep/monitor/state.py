@@ -248,25 +248,28 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
 def planned(watch: Watch, generation: int, step: int) -> Watch:
     """What had been reached beyond a plan is lost: to the oldest incident since the plan before.
 
-    A planned move loses nothing, but where the host that is left dies in the middle of it. What an
-    incident of this very generation, opened before its plan was known, took for made is what the
-    generation before had made: that is lost already.
+    A planned move loses nothing, but where the host that is left dies in the middle of it. What
+    other incidents took for made beyond the plan is lost already, and not by them: one that waits
+    for a spare, or one of this very generation that was opened before its plan was known.
     """
-    opened = watch.open_incidents
-    if watch.restore_step is None:
-        opened = tuple(
-            replace(ref, step=min(ref.step, step)) if ref.generation == generation else ref
-            for ref in opened
-        )
-    before = [ref for ref in opened if ref.lost_steps is None and ref.generation < generation]
+    before = [
+        ref
+        for ref in watch.open_incidents
+        if ref.lost_steps is None and ref.generation < generation
+    ]
     since = [ref for ref in before if ref.ends_its_generation]
     if not since and watch.cause in MOVES:
         since = [ref for ref in before if ref.action is Action.DRAIN]
     lost = max((max(0, ref.step - step) for ref in since), default=0)
-    refs = tuple(
-        replace(ref, lost_steps=lost if ref is since[0] else 0) if ref in since else ref
-        for ref in opened
-    )
+
+    def after(ref: OpenIncidentRef) -> OpenIncidentRef:
+        if ref in since:
+            return replace(ref, lost_steps=lost if ref is since[0] else 0)
+        if ref.generation < generation or watch.restore_step is None:
+            return replace(ref, step=min(ref.step, step))
+        return ref
+
+    refs = tuple(after(ref) for ref in watch.open_incidents)
     return replace(watch, restore_step=step, open_incidents=refs)
 
 
