@@ -30,6 +30,7 @@ from everstep.local.state import SERVICES, Stack, StatePaths
 
 POLL_S: Final = 0.2  # steps take about a second: the kill is within the step that was drawn
 JOB_TIMEOUT_S: Final = 240.0  # one run of 60 steps takes about one minute on two cores
+STEP_TIMEOUT_S: Final = 4.0  # of each step: as long for many as for those
 LINES_EVERY_STEPS: Final = 5  # of progress; a line a step would scroll the incident away
 CORPUS_EXCLUDED: Final = ("__pycache__", "site-packages", "dist-packages", "test", "tests")
 
@@ -153,7 +154,9 @@ def _bring_up(paths: StatePaths) -> Stack:
 def _train(client: Client, plan: DemoPlan, name: str, corpus: Path, killer: Killer | None) -> Run:
     spec = demo_plan.job_spec(plan, name=name, corpus=str(corpus), cwd=str(corpus.parent))
     job_id = str(client.submit(spec)["job_id"])
-    job = Follower(client, job_id, poll_s=POLL_S).follow(DemoView(killer=killer))
+    job = Follower(client, job_id, poll_s=POLL_S).follow(
+        DemoView(killer=killer, limit_s=max(JOB_TIMEOUT_S, plan.steps * STEP_TIMEOUT_S))
+    )
     return Run(
         job=job,
         points=client.metrics(job_id),
@@ -216,6 +219,7 @@ class DemoView:
     """Shows some of the steps and all of the rest, and lets the killer look."""
 
     killer: Killer | None
+    limit_s: float
     lines: LineView = field(default_factory=lambda: LineView(OUT))
     started_s: float = field(default_factory=time.monotonic)
     shown_step: int = -LINES_EVERY_STEPS
@@ -235,5 +239,5 @@ class DemoView:
         self.lines.show(seen)
         if self.killer is not None:
             self.killer.look(seen)
-        if time.monotonic() - self.started_s > JOB_TIMEOUT_S:
-            raise Unavailable(f"job {seen.job['job_id']} did not end within {JOB_TIMEOUT_S:.0f} s")
+        if time.monotonic() - self.started_s > self.limit_s:
+            raise Unavailable(f"job {seen.job['job_id']} did not end within {self.limit_s:.0f} s")

@@ -296,8 +296,7 @@ def parse_spec(document: Any) -> JobSpec:
         spec = JobSpec.model_validate(document)
     except ValidationError as error:
         raise _invalid(error) from None
-    if problem := _size_problem(spec):
-        raise InvalidInput(joined([problem]))
+    require_size(spec)
     return spec
 
 
@@ -317,10 +316,15 @@ def parse_spec_json(text: str) -> JobSpec:
         raise _invalid(error) from None
 
 
-def _size_problem(spec: JobSpec) -> str:
+def require_size(spec: JobSpec) -> None:
+    """Check that a new spec goes into messages and the environment of ranks.
+
+    Raises:
+        InvalidInput: it is too large; names the largest field.
+    """
     size = len(spec.model_dump_json().encode())
     if size <= SPEC_BYTES_MAX:
-        return ""
+        return
     document = spec.model_dump(mode="json")
     sizes = {
         name: len(json.dumps(value, ensure_ascii=False).encode())
@@ -328,10 +332,11 @@ def _size_problem(spec: JobSpec) -> str:
     }
     largest = max(sizes, key=lambda name: sizes[name])
     advice = "put it into a file that the entry reads"
-    return (
+    problem = (
         f"{largest}: expected at most {SPEC_BYTES_MAX} bytes of JSON in all, got {size}, "
         f"{sizes[largest]} of them here: {advice if largest in FREE_FIELDS else 'make it shorter'}"
     )
+    raise InvalidInput(joined([problem]))
 
 
 def _invalid(error: ValidationError) -> InvalidInput:

@@ -294,6 +294,29 @@ async def flipped_bit_that_is_only_noted(stage: Stage) -> None:
     assert await stage.causes(JOB) == ["launch"]
 
 
+async def flipped_bit_from_the_beginning(stage: Stage) -> None:
+    """What was never equal may be none that must be: it is said, and nobody is blamed.
+
+    Nor are those that a later generation, which begins with it, has beside it.
+    """
+    await stage.up()
+    stage.world.launched.append(JOB)
+    await stage.world.launch(JOB, replicas(3))
+    await stage.until(
+        lambda: (run := stage.training(JOB)) is not None and len(run.runs) == 3,
+        "all hosts to have forked",
+        limit_s=60,
+    )
+    hosts = stage.hosts_of(JOB)
+    flip(stage, hosts[1], 1)
+    await stage.step_reached(JOB, WRONG)
+    stage.world.power_off(hosts[0])
+    await stage.running(JOB, 2)
+    await stage.finish(1)
+    assert [one.kind for one in await stage.incidents(JOB)] == ["never_equal", "host_lost"]
+    assert await stage.causes(JOB) == ["launch", "recovery"]
+
+
 STORIES: Final[tuple[Story, ...]] = (
     flipped_bit,
     flipped_bit_on_one_of_two,
@@ -306,4 +329,5 @@ STORIES: Final[tuple[Story, ...]] = (
     flipped_bit_and_a_host_lost_on_the_way_back,
     flipped_bit_in_the_last_step,
     flipped_bit_that_is_only_noted,
+    flipped_bit_from_the_beginning,
 )

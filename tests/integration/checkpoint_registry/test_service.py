@@ -249,6 +249,8 @@ async def test_job_that_nobody_has_heard_of_is_told_from_one_that_has_nothing_ye
         unknown = await registry.http.get(path, params={"job_id": job_id})
         assert unknown.status_code == 404
         assert f"no job '{job_id}'" in unknown.json()["error"]["message"]
+    suspicions = await registry.http.get(f"/v1/jobs/{job_id}/suspicions")
+    assert suspicions.status_code == 404
     controller = FakeService(bus, "controller")
     await controller.publish("job_submitted", job_id=job_id, spec_json=json.dumps(SPEC))
 

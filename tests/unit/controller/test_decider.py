@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -56,6 +57,7 @@ from everstep.controller.events import (
 )
 from everstep.controller.policy import Place, next_actions
 from everstep.controller.state import Phase
+from everstep.core.spec import SPEC_BYTES_MAX
 
 JOBS = spec(AGGREGATE)
 HOST_LOST = RecoverJob(
@@ -91,6 +93,8 @@ def test_launch_with_an_unusable_id_or_spec_is_refused():
     """Bad input is answered, not stored."""
     JOBS.when(LaunchJob(job_id="a.b", spec_json=SPEC, at_ms=0)).then_rejected("invalid_job_id")
     JOBS.when(LaunchJob(job_id=JOB, spec_json="{}", at_ms=0)).then_rejected("invalid_spec")
+    large = json.dumps({**json.loads(SPEC), "args": {"x": "x" * SPEC_BYTES_MAX}})
+    JOBS.when(LaunchJob(job_id=JOB, spec_json=large, at_ms=0)).then_rejected("invalid_spec")
 
 
 def test_command_for_an_unknown_job_is_refused():

@@ -31,6 +31,7 @@ class SteppingFleet(FakeFleet):
         self.told: list[tuple[int, int]] = []  # generation, version
         self.version = 0
         self.step = 0
+        self.durable_ms = 50.0  # what a durable snapshot stalls more than another one
         self.deaf = 0  # tellings that nobody answers
         self.ears: list[Callable[[Heard], Awaitable[None]]] = []
         self.listened_to: list[tuple[str, ...]] = []
@@ -62,7 +63,7 @@ class SteppingFleet(FakeFleet):
                 rank=0,
                 step=self.step,
                 step_time_ms=1_000.0,
-                stall_ms=2.0 + 50.0 * durable,
+                stall_ms=2.0 + self.durable_ms * durable,
                 kept=True,
                 durable=durable,
                 schedule_version=self.version,
@@ -112,6 +113,18 @@ async def test_steps_that_are_told_change_the_interval_and_the_ranks_follow():
     assert told["best"]["object_every_steps"] == job.interval.schedule.object_every_steps
     await runner.close()
     assert fleet.ears == []
+
+
+async def test_durable_stall_that_is_lost_in_the_scatter_is_said_to_be_nothing():
+    """Else nobody understands why no other interval is worth a change."""
+    store, fleet = MemoryStore(clock=SystemClock()), SteppingFleet()
+    fleet.durable_ms = 0.0
+    runner = await running(store, fleet)
+    await fleet.steps(40)
+    job = await runner.state(JOB)
+    told = explained(job, runner.watch.measured(JOB), at_ms=SystemClock().now_ms())
+    assert any("stalls no more than the others do" in one for one in told["would_change"])
+    await runner.close()
 
 
 async def test_ranks_that_nobody_could_tell_are_told_by_the_next_controller():

@@ -157,7 +157,9 @@ def routes(store: PostgresStore, memory: MemoryMap, registry: Registry, clock: C
         return found
 
     router.include_router(
-        api_judgements.routes(registry.judgements, newest_of, registry.history, clock)
+        api_judgements.routes(
+            registry.judgements, newest_of, registry.history, require_known, clock
+        )
     )
     return router
 

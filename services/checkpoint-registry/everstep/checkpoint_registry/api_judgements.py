@@ -38,6 +38,7 @@ By = Annotated[str, Query(max_length=TEXT_MAX)]
 
 NewestOf = Callable[[str, int], Awaitable[int]]
 HistoryOf = Callable[[str], Awaitable[History]]
+RequireKnown = Callable[[str], Awaitable[None]]
 
 
 class _Body(BaseModel):
@@ -139,9 +140,21 @@ class RestorePlan(BaseModel):
 
 
 def routes(
-    judgements: Judgements, newest_of: NewestOf, history_of: HistoryOf, clock: Clock
+    judgements: Judgements,
+    newest_of: NewestOf,
+    history_of: HistoryOf,
+    require_known: RequireKnown,
+    clock: Clock,
 ) -> APIRouter:
-    """Return the routes; ``newest_of`` returns the newest generation with a step's checkpoint."""
+    """Return the routes.
+
+    Args:
+        judgements: what people and the monitor say of checkpoints.
+        newest_of: returns the newest generation with a step's checkpoint.
+        history_of: returns what is known of a job.
+        require_known: raises NotFoundError for a job that nobody has told of.
+        clock: real time.
+    """
     router = APIRouter(prefix="/v1", tags=["judgements"])
 
     async def decide(command: Told) -> History:
@@ -221,11 +234,13 @@ def routes(
     @router.get("/jobs/{job_id}/suspicions")
     async def suspicions(job_id: str) -> Suspicions:
         """List what is suspected of a job's steps."""
+        await require_known(job_id)
         return _listed(await history_of(job_id))
 
     @router.post("/jobs/{job_id}/suspicions", status_code=201)
     async def suspect(job_id: str, body: SuspectBody) -> Suspicions:
         """Restore nothing of a stretch of steps, in memory or stored."""
+        await require_known(job_id)
         command = SuspectSteps(
             job_id=job_id,
             suspicion_id="",

@@ -68,7 +68,7 @@ from everstep.controller.state import COMING_UP, MOVES, SILENT_CORRUPTION, TERMI
 from everstep.core.decision import Accepted, Rejected
 from everstep.core.errors import InvalidInput
 from everstep.core.ids import is_valid_id
-from everstep.core.spec import parse_spec_json
+from everstep.core.spec import parse_spec_json, require_size
 
 Decision = Accepted[Event] | Rejected
 RunCommand = (
@@ -148,6 +148,7 @@ def _launch(command: LaunchJob, job: Job) -> Decision:
         )
     try:
         spec = parse_spec_json(command.spec_json)
+        require_size(spec)
     except InvalidInput as error:
         return Rejected("invalid_spec", str(error))
     at_ms = command.at_ms

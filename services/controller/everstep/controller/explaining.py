@@ -189,6 +189,11 @@ def _would_change(grounds: IntervalGrounds, job: Job) -> list[str]:
             f"object tier: stays while the mean time between failures is within about "
             f"{low_s * share / 3600:.3g} and {high_s * share / 3600:.3g} h, other inputs alike"
         )
+    if objects_s and grounds.object_count and not stall_s:
+        said.append(
+            "object tier: stays, as a durable snapshot stalls no more than the others do, within "
+            "their scatter"
+        )
     if objects_s:
         said.append(f"object tier: grows when uploads usually take longer than {objects_s:.3g} s")
     return said + _by_hand(job)

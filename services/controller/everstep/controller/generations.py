@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
 
 from everstep.controller import policy
 from everstep.controller.commands import RecoverJob
@@ -17,7 +16,7 @@ from everstep.controller.events import (
 )
 from everstep.controller.state import COMING_UP, Job, Phase
 
-Begun = TypeVar("Begun", GenerationBegun, JobFailed)
+Begun = GenerationBegun | JobFailed
 
 
 def without(job: Job, silent: tuple[str, ...], at_ms: int) -> Event:
@@ -33,7 +32,7 @@ def again(
     why: str,
     incident: str = "",
     unsound: tuple[str, ...] = (),
-) -> GenerationBegun | JobFailed:
+) -> Begun:
     """Begin the next generation, unless the job has been restarted too often already.
 
     A budget that was spent on hosts that answer and are not sound costs them their seats: the job
