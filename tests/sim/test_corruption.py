@@ -9,7 +9,7 @@ import pytest
 from everstep.controller import decider as controller
 from everstep.memory.gate import Gate
 from everstep.monitor import decider as monitor
-from everstep.monitor import queries
+from everstep.monitor import queries, state
 from everstep.monitor.detectors import corruption_course
 from everstep.monitor.detectors.remade import Ties
 from everstep.sim.faults import Fault
@@ -60,6 +60,12 @@ def test_without_the_first_suspect_step_the_run_goes_on_from_it(monkeypatch):
     """The newest step in memory is the wrong one."""
     monkeypatch.setattr(controller, "SILENT_CORRUPTION", "")
     fails("flipped_bit")
+
+
+def test_without_what_was_never_equal_a_later_generation_blames_somebody_for_it(monkeypatch):
+    """It takes what it begins with for sound (seeds 73077, 73425)."""
+    monkeypatch.setattr(state, "NEVER_EQUAL", "")
+    fails("flipped_bit_from_the_beginning")
 
 
 def test_without_doubts_nobody_is_ever_named_among_two(monkeypatch):

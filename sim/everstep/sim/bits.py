@@ -35,6 +35,8 @@ class Bits:
         self.flips: dict[tuple[str, int], set[str]] = {}  # job, step -> hosts; each strikes once
         self.tainted: dict[str, int] = {}  # states by name, each with the first wrong step
         self.wrong: dict[str, frozenset[int]] = {}  # whose snapshots of a state are wrong
+        self.proved: set[str] = set()  # jobs of which all is known to be held alike if it is right
+        self.never_equal: set[str] = set()  # jobs of which it was not from the beginning
         self._like: dict[str, str] = {}  # states by name, each with what tells its bits
 
     def like(self, state: str) -> str:
@@ -64,7 +66,7 @@ class Sharing:
         self._layout = layout
         self._gate = Gate(hold=rules.on_corruption == "replace")
         self._wrong: set[int] = set()
-        self.wrong_since = 0  # the first step of which a wrong snapshot was kept; 0: of none
+        self.wrong_since = 0  # the first step of which a wrong snapshot was kept that shows; or 0
         self._shown: dict[int, tuple[str, frozenset[int]]] = {}
         # What tensor-parallel ranks cut is nearly all there is: replicas alone hold it alike.
         self._over = int(Over.REPLICATE if layout.dp_replicate > 1 else Over.TP)
@@ -97,19 +99,34 @@ class Sharing:
             return True
         held = max(self._shown)
         equal = not self._shown[held][1]
-        return self._gate.opens(step, held_step=held, compared=bool(self._over), equal=equal)
+        opens = self._gate.opens(step, held_step=held, compared=bool(self._over), equal=equal)
+        if self.verified_step:
+            self._bits.proved.add(self._job_id)
+        return opens
 
     def restored(self, step: int, state: str, wrong: Collection[int]) -> None:
         """Go on from snapshots, those of some ranks wrong."""
         self._wrong |= set(wrong)
+        if self._job_id not in self._bits.never_equal:
+            self._bits.proved.add(self._job_id)
         self.kept(step, state)
 
     def kept(self, step: int, state: str) -> None:
         """Note a snapshot."""
         self._shown[step] = state, frozenset(self._wrong)
         if self._wrong and self._over and not self.wrong_since:
-            self.wrong_since = step
+            self._differ(step)
         self._shown.pop(min(self._shown), None) if len(self._shown) > SHOWN_STEPS else None
+
+    def _differ(self, step: int) -> None:
+        """Note the first wrong snapshot, unless nothing shows that it is one.
+
+        What was never equal may be none that must be: the monitor says so and leaves it at that.
+        """
+        if self._job_id in self._bits.proved:
+            self.wrong_since = step
+        else:
+            self._bits.never_equal.add(self._job_id)
 
     def shows(self, step: int) -> bool:
         """Say whether ranks hold a snapshot of a step."""
