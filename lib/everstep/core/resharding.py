@@ -54,8 +54,7 @@ def coordinate_of(layout: Layout, rank: int) -> Coordinate:
     Raises:
         InvalidInput: the layout has no such rank.
     """
-    if not 0 <= rank < layout.world_size:
-        raise InvalidInput(f"rank {rank} is not one of the {layout.world_size} ranks of {layout}")
+    _check_rank(layout, rank)
     rest, tp = divmod(rank, layout.tp)
     rest, shard = divmod(rest, layout.dp_shard)
     pp, replicate = divmod(rest, layout.dp_replicate)
@@ -83,7 +82,7 @@ def elder_of(old: Layout, new: Layout, rank: int, *, lost: Collection[int] = ())
     Raises:
         InvalidInput: no group is left, the stages differ, or there is no such rank.
     """
-    return _elder(old, new, _place(old, new, rank), lost)[0]
+    return _elder(old, new, _place(old, new, rank), _whole_groups(old, lost))[0]
 
 
 def sources_needed(
@@ -113,19 +112,47 @@ def sources_needed(
             rank.
     """
     at = _place(old, new, rank)
-    elder, elder_at = _elder(old, new, at, lost)
-    if old.tp == new.tp:
-        columns: Iterable[int] = (at.tp,)
-        shards = _shards(old.dp_shard, new.dp_shard, at.shard, lengths)
-    else:  # a dimension may be cut by both: no part of the stage can be excluded
-        columns = range(old.tp)
-        shards = set(range(old.dp_shard))
-    # As ``rank_at``, in plain numbers: an inventory asks for all ranks of a job while it waits.
-    stage = (at.pp * old.dp_replicate + elder_at.replicate) * old.dp_shard
-    found = {(stage + shard) * old.tp + tp for shard in shards for tp in columns}
-    if lost:
-        found = {_kept(old, one, lost) for one in found}
-    return tuple(sorted(found | {elder.rank}))
+    found = _sources(old, new, at, lengths, _whole_groups(old, lost))
+    return tuple(sorted({_kept(old, one, lost) for one in found})) if lost else found
+
+
+class Sources:
+    """Says of one rank after another what ``sources_needed`` does, for a whole job.
+
+    Stages are alike: what the ranks of the first one need is worked out once, and moved to the
+    others. A control plane asks for 16,384 ranks while their job waits.
+    """
+
+    def __init__(self, old: Layout, new: Layout, *, lost: Collection[int] = ()) -> None:
+        """Take what ``sources_needed`` takes, but for lengths: they differ between stages.
+
+        Raises:
+            InvalidInput: every group has lost ranks.
+        """
+        self._old = old
+        self._new = new
+        self._lost = frozenset(lost)
+        self._left = _whole_groups(old, self._lost)
+        self._of_first_stage: dict[int, tuple[int, ...]] = {}
+
+    def of(self, rank: int) -> tuple[int, ...]:
+        """Return the old ranks whose snapshots a rank of the new layout needs, sorted.
+
+        Raises:
+            InvalidInput: as ``sources_needed`` does.
+        """
+        _check_rank(self._new, rank)
+        stage, like = divmod(rank, self._new.world_size // self._new.pp)
+        found = self._of_first_stage.get(like)
+        if found is None:
+            at = _place(self._old, self._new, like)
+            found = _sources(self._old, self._new, at, None, self._left)
+            self._of_first_stage[like] = found
+        further = stage * (self._old.world_size // self._old.pp)
+        moved = [one + further for one in found]
+        if self._lost.isdisjoint(moved):
+            return tuple(moved)
+        return tuple(sorted({_kept(self._old, one, self._lost) for one in moved}))
 
 
 def why_unreachable(old: Layout, new: Layout, lost: Collection[int]) -> str:
@@ -159,17 +186,40 @@ def stand_ins(old: Layout, rank: int) -> tuple[int, ...]:
     return tuple(other for other in (rank_at(old, copy) for copy in copies) if other != rank)
 
 
-def _elder(
-    old: Layout, new: Layout, at: Coordinate, lost: Collection[int]
-) -> tuple[Elder, Coordinate]:
-    """Return the elder of the rank at a place, and the elder's own place."""
-    group = at.replicate * new.dp_shard + at.shard
-    left: Sequence[int] = range(old.dp_replicate * old.dp_shard)
-    if lost:
-        gone = {_group_of(old, one) for one in lost}
-        left = [one for one in left if one not in gone]
+def _sources(
+    old: Layout, new: Layout, at: Coordinate, lengths: Iterable[int] | None, left: Sequence[int]
+) -> tuple[int, ...]:
+    """Return what the rank at a place needs, sorted, lost ranks among them."""
+    elder, elder_at = _elder(old, new, at, left)
+    if old.tp == new.tp:
+        columns: Iterable[int] = (at.tp,)
+        shards = _shards(old.dp_shard, new.dp_shard, at.shard, lengths)
+    else:  # a dimension may be cut by both: no part of the stage can be excluded
+        columns = range(old.tp)
+        shards = set(range(old.dp_shard))
+    # As ``rank_at``, in plain numbers: there may be thousands of them.
+    stage = (at.pp * old.dp_replicate + elder_at.replicate) * old.dp_shard
+    found = {(stage + shard) * old.tp + tp for shard in shards for tp in columns}
+    return tuple(sorted(found | {elder.rank}))
+
+
+def _whole_groups(old: Layout, lost: Collection[int]) -> Sequence[int]:
+    """Return the data-parallel groups of which no rank is lost."""
+    every = range(old.dp_replicate * old.dp_shard)
+    if not lost:
+        return every
+    gone = {_group_of(old, one) for one in lost}
+    left = [one for one in every if one not in gone]
     if not left:
         raise InvalidInput(f"every data-parallel group of {old} has lost ranks: {sorted(lost)}")
+    return left
+
+
+def _elder(
+    old: Layout, new: Layout, at: Coordinate, left: Sequence[int]
+) -> tuple[Elder, Coordinate]:
+    """Return the elder of the rank at a place, one of the groups left, and its own place."""
+    group = at.replicate * new.dp_shard + at.shard
     is_new = group not in left
     replicate, shard = divmod(left[group % len(left)] if is_new else group, old.dp_shard)
     elder = Coordinate(pp=at.pp, replicate=replicate, shard=shard, tp=at.tp % old.tp)
@@ -191,6 +241,11 @@ def _kept(old: Layout, rank: int, lost: Collection[int]) -> int:
 def _group_of(layout: Layout, rank: int) -> int:
     at = coordinate_of(layout, rank)
     return at.replicate * layout.dp_shard + at.shard
+
+
+def _check_rank(layout: Layout, rank: int) -> None:
+    if not 0 <= rank < layout.world_size:
+        raise InvalidInput(f"rank {rank} is not one of the {layout.world_size} ranks of {layout}")
 
 
 def _place(old: Layout, new: Layout, rank: int) -> Coordinate:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from everstep.core.errors import InvalidInput
 from everstep.core.placement import Layout
 from everstep.core.resharding import (
     Coordinate,
+    Sources,
     coordinate_of,
     elder_of,
     rank_at,
@@ -163,6 +166,27 @@ def test_lost_rank_is_replaced_by_one_that_holds_the_same_or_refused(change, dat
     assert not lost & set(found)
     for one in set(wanted) - {elder_of(old, new, rank).rank}:
         assert {one, *stand_ins(old, one)} & set(found)
+
+
+@given(change=changes(), tp=st.integers(1, 2), data=st.data())
+def test_sources_of_a_whole_job_are_those_of_each_rank(change, tp, data):
+    """Whatever is lost, in whichever stage, and in whatever order they are asked for."""
+    old, new = change[0], replace(change[1], tp=tp)
+    lost = data.draw(st.frozensets(st.integers(0, old.world_size - 1), max_size=2))
+    ranks = [*range(-1, new.world_size + 1), *range(new.world_size, -2, -1)]
+
+    def said(needed):
+        try:
+            return needed()
+        except InvalidInput as error:
+            return str(error)
+
+    alone = [said(lambda rank=rank: sources_needed(old, new, rank, lost=lost)) for rank in ranks]
+    whole = said(lambda: Sources(old, new, lost=lost))
+    if isinstance(whole, str):  # refused for every rank
+        assert {whole} == set(alone[1 : 1 + new.world_size])
+    else:
+        assert [said(lambda rank=rank: whole.of(rank)) for rank in ranks] == alone
 
 
 def test_tensor_parallel_ranks_agree_on_who_is_new():

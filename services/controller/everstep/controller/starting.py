@@ -14,7 +14,7 @@ from everstep.controller.state import Job
 from everstep.core.corrections import NO_CORRECTIONS, BatchSpan, Corrections, RateSpan
 from everstep.core.elastic import batch_of, rate_of, spec_under
 from everstep.core.placement import HostPlacement, Layout, Placement
-from everstep.core.resharding import sources_needed
+from everstep.core.resharding import Sources
 from everstep.core.spec import JobSpec, parse_spec_json
 from everstep.wire.codec import from_wire, to_wire
 from everstep.wire.v1 import common_pb2
@@ -185,18 +185,18 @@ def _scaled_rates(job: Job, spec: JobSpec) -> Iterator[RateSpan]:
 
 def _homes(placement: Placement, sources: RestoreSources) -> dict[int, list[str]]:
     """Return the hosts that need what is there of a rank, of the old layout if it has changed."""
+    across = _across(placement, sources) if sources.HasField("old_layout") else None
     homes: dict[int, list[str]] = {}
     for host in placement.hosts:
-        for rank in sorted({old for new in host.ranks for old in _needed(placement, sources, new)}):
+        needed = {old for new in host.ranks for old in across.of(new)} if across else host.ranks
+        for rank in sorted(needed):
             homes.setdefault(rank, []).append(host.host_id)
     return homes
 
 
-def _needed(placement: Placement, sources: RestoreSources, rank: int) -> tuple[int, ...]:
-    if not sources.HasField("old_layout"):
-        return (rank,)
+def _across(placement: Placement, sources: RestoreSources) -> Sources:
     old = from_wire(sources.old_layout, Layout)
-    return sources_needed(old, placement.layout, rank, lost=frozenset(sources.lost))
+    return Sources(old, placement.layout, lost=sources.lost)
 
 
 def _counts_across(placement: Placement, sources: RestoreSources) -> SourceCounts:
@@ -204,11 +204,12 @@ def _counts_across(placement: Placement, sources: RestoreSources) -> SourceCount
     for one in sources.holders:  # a host may be named once for each generation that wrote there
         here[one.host_id] = here.get(one.host_id, NOBODY).union(one.own, one.replicas)
     in_memory = frozenset().union(*here.values())
+    across = _across(placement, sources)
     own = peer = 0
     for host in placement.hosts:
         mine = here.get(host.host_id, NOBODY)
         for rank in host.ranks:
-            needed = frozenset(_needed(placement, sources, rank))
+            needed = frozenset(across.of(rank))
             own += needed <= mine
             peer += needed <= in_memory and not needed <= mine
     stored = placement.layout.world_size - own - peer

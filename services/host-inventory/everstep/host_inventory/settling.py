@@ -7,12 +7,12 @@ comes over the network, which is right too, and slower. Greedy: the best match f
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from everstep.core.errors import InvalidInput
 from everstep.core.placement import Layout, Placement
-from everstep.core.resharding import sources_needed
+from everstep.core.resharding import Sources
 from everstep.host_inventory.state import Host
 
 Seats = list[tuple[Host, tuple[int, ...]]]
@@ -26,12 +26,10 @@ def settle(seats: Seats, old: Placement, layout: Layout) -> Seats:
     for host, ranks in seats:
         alike[host.pod, len(ranks)].append((host, ranks))
     holders = _holders(old, alike, size)
+    sources = Sources(old.layout, layout)
     settled: Seats = []
     for kind, some in sorted(alike.items()):
-        offers = {
-            ranks: _offers(holders[kind], _needed(old.layout, layout, ranks, size))
-            for _, ranks in some
-        }
+        offers = {ranks: _offers(holders[kind], _needed(sources, ranks, size)) for _, ranks in some}
         settled += _matched(some, offers)
     return sorted(settled, key=lambda seat: seat[1])
 
@@ -65,17 +63,20 @@ def _holders(
     return found
 
 
-def _needed(old: Layout, new: Layout, ranks: Sequence[int], size: int) -> set[int]:
+def _needed(sources: Sources, ranks: Sequence[int], size: int) -> set[int]:
     """Return the old blocks that a seat's new ranks are put together from."""
     try:
-        return {one // size for rank in ranks[::size] for one in sources_needed(old, new, rank)}
+        return {one // size for rank in ranks[::size] for one in sources.of(rank)}
     except InvalidInput:  # other stages: nothing of it can be used
         return set()
 
 
 def _offers(holders: Mapping[int, list[str]], needed: set[int]) -> dict[int, list[str]]:
     """Return the hosts that hold something of the needed blocks, by how many of them."""
-    counts = Counter(host_id for block in holders.keys() & needed for host_id in holders[block])
+    counts: dict[str, int] = {}
+    for block in needed:
+        for host_id in holders.get(block, ()):
+            counts[host_id] = counts.get(host_id, 0) + 1
     by_count: dict[int, list[str]] = defaultdict(list)
     for host_id, count in counts.items():
         by_count[count].append(host_id)
