@@ -13,6 +13,8 @@ memory a chip, and a job that runs out of it does not run at all.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any, Final
 
 from everstep.core.placement import Layout
@@ -34,28 +36,18 @@ def smaller_layouts(spec: JobSpec, dp_min: int = 0) -> tuple[Layout, ...]:
         spec: of the job.
         dp_min: with fewer data-parallel groups it was found not to fit; the spec may say more.
     """
-    if spec.recovery.no_spare != "elastic":
-        return ()
-    full = spec.layout
-    fewer = [(count, full.dp_shard) for count in range(full.dp_replicate - 1, 0, -1)]
-    largest: dict[int, tuple[int, int]] = {}  # by groups: of as many, the one with most shards
-    for shard in range(1, full.dp_shard):
-        for replicate in range(1, full.dp_replicate + 1):
-            largest[replicate * shard] = (replicate, shard)
-    known = {replicate * shard for replicate, shard in fewer}
-    fewer += [largest[groups] for groups in sorted(largest.keys() - known, reverse=True)]
-    found = [
-        Layout(pp=full.pp, dp_replicate=replicate, dp_shard=shard, tp=full.tp)
-        for replicate, shard in fewer
-        if replicate * shard >= dp_min and _will_do(spec, replicate * shard)
-    ]
-    return tuple(found[:LAYOUTS_MAX])
+    return tuple(islice(_smaller(spec, dp_min), LAYOUTS_MAX))
 
 
 def larger_layouts(spec: JobSpec, now: Layout) -> tuple[Layout, ...]:
     """Return the layouts that would be better than the one of now, the most wanted first."""
-    wanted = (full_layout(spec), *smaller_layouts(spec))
-    return wanted[: wanted.index(now)] if now in wanted else ()
+    better: list[Layout] = []
+    # A runner asks after every event, and a job that has shrunk is nearly as large as it can be.
+    for layout in chain((full_layout(spec),), islice(_smaller(spec), LAYOUTS_MAX)):
+        if layout == now:
+            return tuple(better)
+        better.append(layout)
+    return ()
 
 
 def spec_under(spec: JobSpec, now: Layout) -> JobSpec:
@@ -90,6 +82,23 @@ def rate_of(spec: JobSpec, groups: int) -> float:
     if spec.recovery.elastic_batch == "keep" or spec.recovery.elastic_rate == "keep":
         return 1.0
     return math.sqrt(share) if spec.recovery.elastic_rate == "sqrt" else share
+
+
+def _smaller(spec: JobSpec, dp_min: int = 0) -> Iterator[Layout]:
+    """Yield all that ``smaller_layouts`` takes the first ones of."""
+    if spec.recovery.no_spare != "elastic":
+        return
+    full = spec.layout
+    fewer = [(count, full.dp_shard) for count in range(full.dp_replicate - 1, 0, -1)]
+    largest: dict[int, tuple[int, int]] = {}  # by groups: of as many, the one with most shards
+    for shard in range(1, full.dp_shard):
+        for replicate in range(1, full.dp_replicate + 1):
+            largest[replicate * shard] = (replicate, shard)
+    known = {replicate * shard for replicate, shard in fewer}
+    fewer += [largest[groups] for groups in sorted(largest.keys() - known, reverse=True)]
+    for replicate, shard in fewer:
+        if replicate * shard >= dp_min and _will_do(spec, replicate * shard):
+            yield Layout(pp=full.pp, dp_replicate=replicate, dp_shard=shard, tp=full.tp)
 
 
 def _will_do(spec: JobSpec, groups: int) -> bool:

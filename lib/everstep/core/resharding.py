@@ -133,6 +133,8 @@ class Sources:
         self._new = new
         self._lost = frozenset(lost)
         self._left = _whole_groups(old, self._lost)
+        self._stage_size = new.world_size // new.pp
+        self._old_stage_size = old.world_size // old.pp
         self._of_first_stage: dict[int, tuple[int, ...]] = {}
 
     def of(self, rank: int) -> tuple[int, ...]:
@@ -142,13 +144,13 @@ class Sources:
             InvalidInput: as ``sources_needed`` does.
         """
         _check_rank(self._new, rank)
-        stage, like = divmod(rank, self._new.world_size // self._new.pp)
+        stage, like = divmod(rank, self._stage_size)
         found = self._of_first_stage.get(like)
         if found is None:
             at = _place(self._old, self._new, like)
             found = _sources(self._old, self._new, at, None, self._left)
             self._of_first_stage[like] = found
-        further = stage * (self._old.world_size // self._old.pp)
+        further = stage * self._old_stage_size
         moved = [one + further for one in found]
         if self._lost.isdisjoint(moved):
             return tuple(moved)

@@ -89,6 +89,15 @@ def test_newer_generation_may_have_any_layout():
     assert placed(more, place(generation=3, layout=FULL)).placement.layout == FULL
 
 
+def test_job_that_is_to_grow_takes_no_hosts_of_another():
+    """Nor those of its own that are cordoned: what is free and its own is all there is."""
+    small = after(RUNNING, less())  # on b1 and b2; a1 is cordoned and a2 free
+    busy = after(small, place("other", layout=Layout(tp=2)))
+    assert fleet_of(busy).hosts["a2"].job_id == "other"
+    assert reply_to(busy, place(generation=3, layout=FULL)).hosts_short == 2
+    assert placeable("job", [FULL, HALF], fleet_of(busy)) == HALF
+
+
 def test_question_for_room_names_the_first_layout_that_fits():
     """And reserves nothing."""
     small = after(RUNNING, less())

@@ -23,9 +23,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
+
+from everstep.core.record import Record
 
 # Base 3, because the penalties of two pairs are compared at once: 2 x (1 + 3 + 9) < 27.
 DATA_PARALLEL: Final = 1
@@ -43,8 +44,7 @@ PASSES_MAX: Final = 4
 COMPARED_HOSTS_MAX: Final = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class Seat(Record, frozen=True, kw_only=True):
     """A host with its domains; ``stages`` and ``pipelines`` are bit sets of its ranks' groups."""
 
     host_id: str

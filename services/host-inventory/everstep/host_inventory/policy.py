@@ -14,6 +14,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
+from typing import Final
 
 from everstep.core.placement import Layout, Placement
 from everstep.host_inventory.pairing import Seat, pair
@@ -30,6 +32,8 @@ from everstep.host_inventory.settling import settle
 from everstep.host_inventory.state import Fleet, Host, HostState, Job
 
 Answer = Placed | HostsShort | NeverFits
+
+_host_id: Final = attrgetter("host_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,17 +147,25 @@ def _find(job_id: str, layout: Layout, fleet: Fleet) -> Answer | _Room:
     never = "" if held else _why_never(layout, fleet)
     if never:
         return NeverFits(detail=never)
-    free = [host for _, host in sorted(fleet.hosts.items()) if host.state is HostState.SPARE]
+    mine, free = _usable(job_id, fleet)
     if not held:
         return _room(layout, free, None)
-    mine = [
-        host
-        for _, host in sorted(fleet.hosts.items())
-        if host.job_id == job_id and host.state is HostState.ACTIVE
-    ]
     old = job.placement if job is not None else None
     found = _room(layout, mine, old)
     return found if isinstance(found, _Room) else _room(layout, [*mine, *free], old)
+
+
+def _usable(job_id: str, fleet: Fleet) -> tuple[list[Host], list[Host]]:
+    """Return the hosts that serve the job, and the spare ones, each by id."""
+    mine: list[Host] = []
+    free: list[Host] = []
+    for host in fleet.hosts.values():
+        state = host.state
+        if state is HostState.SPARE:
+            free.append(host)
+        elif state is HostState.ACTIVE and host.job_id == job_id:
+            mine.append(host)
+    return sorted(mine, key=_host_id), sorted(free, key=_host_id)
 
 
 def _room(layout: Layout, free: Sequence[Host], old: Placement | None) -> _Room | HostsShort:
@@ -229,7 +241,7 @@ def _seat(
     seats = []
     for host, room in _choose(len(cells), hosts, tp):
         mine, cells = cells[:room], cells[room:]
-        seats.append((host, tuple(cell * tp + i for cell in mine for i in range(tp))))
+        seats.append((host, tuple([cell * tp + i for cell in mine for i in range(tp)])))
     assert not cells, "the pod was given more cells than it has room for"
     return seats
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from everstep.core.errors import InvalidInput
 from everstep.core.placement import Layout, Placement
@@ -26,7 +27,7 @@ def settle(seats: Seats, old: Placement, layout: Layout) -> Seats:
     for host, ranks in seats:
         alike[host.pod, len(ranks)].append((host, ranks))
     holders = _holders(old, alike, size)
-    sources = Sources(old.layout, layout)
+    sources = Sources(_by_block(old.layout, size), _by_block(layout, size))
     settled: Seats = []
     for kind, some in sorted(alike.items()):
         offers = {ranks: _offers(holders[kind], _needed(sources, ranks, size)) for _, ranks in some}
@@ -49,6 +50,11 @@ def _block(seats: Seats, old: Placement, layout: Layout) -> int:
     return size if whole and old.layout.tp == size else 1
 
 
+def _by_block(layout: Layout, size: int) -> Layout:
+    """Return the layout of the blocks: what holds for ranks in it, holds for whole blocks."""
+    return replace(layout, tp=layout.tp // size)
+
+
 def _holders(
     old: Placement, alike: Mapping[Kind, Seats], size: int
 ) -> dict[Kind, dict[int, list[str]]]:
@@ -66,7 +72,7 @@ def _holders(
 def _needed(sources: Sources, ranks: Sequence[int], size: int) -> set[int]:
     """Return the old blocks that a seat's new ranks are put together from."""
     try:
-        return {one // size for rank in ranks[::size] for one in sources.of(rank)}
+        return set().union(*[sources.of(rank // size) for rank in ranks[::size]])
     except InvalidInput:  # other stages: nothing of it can be used
         return set()
 
@@ -74,8 +80,8 @@ def _needed(sources: Sources, ranks: Sequence[int], size: int) -> set[int]:
 def _offers(holders: Mapping[int, list[str]], needed: set[int]) -> dict[int, list[str]]:
     """Return the hosts that hold something of the needed blocks, by how many of them."""
     counts: dict[str, int] = {}
-    for block in needed:
-        for host_id in holders.get(block, ()):
+    for block in holders.keys() & needed:
+        for host_id in holders[block]:
             counts[host_id] = counts.get(host_id, 0) + 1
     by_count: dict[int, list[str]] = defaultdict(list)
     for host_id, count in counts.items():
