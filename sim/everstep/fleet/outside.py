@@ -98,10 +98,17 @@ class SimulatedOutside:
         }
 
     async def fence(
-        self, job_id: str, generation: int, hosts: Sequence[str], *, graceful: bool, forget: bool
+        self,
+        job_id: str,
+        generation: int,
+        hosts: Sequence[str],
+        *,
+        graceful: bool,
+        forget: bool,
+        store: bool = False,
     ) -> Mapping[str, Fenced]:
         """Let every reachable host answer; who is down keeps the others waiting."""
-        del job_id, graceful, forget
+        del job_id, graceful, forget, store
         await self._ground.control_is_there()
         await asyncio.sleep(self._times.fence_s)
         silent = self._ground.unreachable()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 Q = TypeVar("Q", bound=ProtoMessage)
 
-STOP_S_MAX: Final = 60.0  # as everstep.agent.supervisor
+# As everstep.agent.supervisor:
+STOP_S_MAX: Final = 60.0
+LAST_UPLOAD_S_MAX: Final = 1_500.0
 ACCEPTED: Final = Outcome(accepted=True)
 
 
@@ -97,6 +100,7 @@ class Answers:
             if mine.host_id != host.host_id or len(mine.ranks) > host.chips:
                 return CommandReply(outcome=refused("too_many_ranks", "does not fit"))
             host.memory.fences[job_id] = command.generation
+            self._end_uploads(job_id, command.generation)  # new ranks write into the same slots
             host.begin(
                 command,
                 HostPlacement(
@@ -108,18 +112,23 @@ class Answers:
             self._agent.process.run(self._agent.carrier.replicate(host.runs[job_id]))
         return CommandReply(outcome=ACCEPTED)
 
-    def _fence(self, job_id: str, below: int) -> None:
+    def _fence(self, job_id: str, below: int, *, uploads_go_on: bool = False) -> None:
         """Raise the fence and end what runs below it."""
         host = self._host
         host.memory.fences[job_id] = max(below, host.memory.fences.get(job_id, 0))
         run = host.runs.get(job_id)
         if run is not None and run.training.generation < below:
             run.kill()
-            host.uploads = [
-                one
-                for one in host.uploads
-                if one.job_id != job_id or one.generation >= below or one.stored
-            ]
+            if not uploads_go_on:
+                self._end_uploads(job_id, below)
+
+    def _end_uploads(self, job_id: str, below: int) -> None:
+        host = self._host
+        host.uploads = [
+            one
+            for one in host.uploads
+            if one.job_id != job_id or one.generation >= below or one.stored
+        ]
 
     async def _on_stacks(self, command: wire.TellStacks) -> wire.TellStacksReply:
         """Tell what every rank does: those that are not stopped wait for the others."""
@@ -154,8 +163,10 @@ class Answers:
             run = host.runs.get(job_id)
             if command.graceful and run is not None and run.training.generation <= generation:
                 run.training.stop_asked = True
-                await self._let_go(run)
-            self._fence(job_id, generation + 1 if command.forget else generation)
+                await self._let_go(run, store=command.store)
+            below = generation + 1 if command.forget else generation
+            go_on = command.graceful or command.forget  # what was stored last is of use
+            self._fence(job_id, below, uploads_go_on=go_on)
             if command.forget:
                 host.memory.retired[job_id] = generation
                 host.memory.forget(job_id)
@@ -172,14 +183,19 @@ class Answers:
             power=host.pod,
         )
 
-    async def _let_go(self, run: HostRun) -> None:
+    async def _let_go(self, run: HostRun, *, store: bool) -> None:
         """Wait until the ranks have left and their last checkpoint is stored, or kill them."""
         try:
             async with asyncio.timeout(STOP_S_MAX):
                 await run.gone.wait()
                 await self._agent.carrier.drained(run.training.job_id)
+                return
         except TimeoutError:
-            run.kill()
+            pass
+        if store and run.training.ending:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(run.gone.wait(), LAST_UPLOAD_S_MAX)
+        run.kill()
 
     async def _on_restore(self, command: wire.RestoreRanks) -> CommandReply:
         host, job_id, generation = self._host, command.job_id, command.generation

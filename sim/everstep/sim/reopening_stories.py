@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
 from everstep.controller.state import Phase
 from everstep.controller.wiring import NAME as CONTROLLER
+from everstep.sim.answers import STOP_S_MAX
 from everstep.sim.stage import Stage
 from everstep.sim.telling import JOB, Story, launch
 from everstep.wire.v1 import jobs_pb2
 
 OFF_S: Final = 30.0  # longer than a message to a host that is away is tried
 SOON_S: Final = 20.0  # that, and a start
+LONG_UPLOAD_S: Final = 100.0  # longer than ranks may take to stop
 
 
 async def stop(stage: Stage) -> None:
@@ -102,9 +105,30 @@ async def monitor_away_at_the_restart(stage: Stage) -> None:
     assert await stage.causes(JOB) == ["launch", "stop", "restart", "recovery"]
 
 
+async def stopped_while_an_upload_lasts(stage: Stage) -> None:
+    """The last step is stored all the same, after that: nothing else of it outlives the job."""
+    world = stage.world
+    world.pace = replace(world.pace, upload_s=LONG_UPLOAD_S)
+    await launch(stage)
+    await stage.step_reached(JOB, 15)
+    training = stage.training(JOB)
+    assert training is not None
+    at_ms = world.clock.now_ms()
+    await world.order(jobs_pb2.StopJob(job_id=JOB, at_ms=at_ms))
+    await stage.until(
+        lambda: stage.job(JOB).phase is Phase.STOPPED, "the job is stopped", limit_s=400.0
+    )
+    assert world.clock.now_ms() - at_ms > 1_000 * STOP_S_MAX, "nothing had to be waited for"
+    await stage.stored(JOB, training.step)
+    await restart(stage)
+    await stage.finish(1)
+    assert await stage.restores(JOB) == [-1, training.step]
+
+
 STORIES: Final[tuple[Story, ...]] = (
     stopped_job_is_restarted,
     restarted_before_all_have_forgotten,
     controller_killed_at_the_restart,
     monitor_away_at_the_restart,
+    stopped_while_an_upload_lasts,
 )

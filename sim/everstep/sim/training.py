@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 FRESH: Final = -1
 MEET_AGAIN_S: Final = 0.5
+END_LOOK_S: Final = 0.2
+END_LOOKS_MAX: Final = 7_500  # 25 minutes, as everstep.train.saving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,7 @@ class Training:
     step: int = 0
     state: str = ""
     broken: str = ""
+    ending: bool = False  # all steps are made: only the last snapshots are left
     finished: bool = False
     moving: asyncio.Event = field(default_factory=asyncio.Event)  # not set: collectives hang
     stop_asked: bool = False
@@ -223,7 +226,8 @@ class Training:
 
     async def _end(self) -> None:
         """Take the last snapshots as soon as they are allowed, and leave."""
-        for _ in range(1_000):
+        self.ending = True
+        for _ in range(END_LOOKS_MAX):
             runs = [self.runs[host_id] for host_id in sorted(self.runs)]
             if self.broken:
                 return
@@ -231,7 +235,7 @@ class Training:
             if all(run.replicated for run in runs) and not busy:
                 self._keep_last(runs)
                 break
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(END_LOOK_S)
         if not self.sharing.may_keep(self.step):
             await asyncio.sleep(LINGER_S)
             if self.broken:

@@ -3,7 +3,8 @@
 The spec's ``args`` steer it: ``step_ms`` (pace), ``bytes`` (state size), ``patient`` (waits for
 its copy before each snapshot, so that it has one of every step), ``fail_at`` with ``fail``
 (``raise``, ``said``, ``collective``, ``exit``, ``segfault``, ``orphan``, ``hold`` there for ever,
-``empty`` to announce a durable snapshot that is not there), ``every`` (durable snapshots).
+``empty`` to announce a durable snapshot that is not there), ``every`` (durable snapshots),
+``stores_last`` (waits when it is stopped until its last durable snapshot has room).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from everstep.agent import framing
 from everstep.agent.exits import EXIT_CODES, ExitClass
 from everstep.core.errors import CorruptData, NotFoundError
 from everstep.memory import layout
-from everstep.memory.control import NO_STEP, Control
+from everstep.memory.control import NO_STEP, Control, Phase
 from everstep.memory.reader import SlotReader
 from everstep.memory.writer import Owner, SlotWriter, TensorSpec
 
@@ -182,6 +183,9 @@ def run() -> int:
                 return code
         digest = hashlib.sha256(digest + str(step).encode()).digest()
         slot = memory.snapshot(step, digest, patient=args.get("patient", False))
+        while stop and args.get("stores_last") and memory.control.durable_busy:
+            memory.control.phase = Phase.SNAPSHOTTING
+            time.sleep(0.01)
         due = save or stop or (args.get("every") and step % args["every"] == 0) or step == steps
         durable = bool(due) and memory.durable(step, digest)
         save &= not durable

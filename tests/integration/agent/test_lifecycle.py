@@ -10,12 +10,12 @@ import time
 
 import pytest
 from tests.integration.agent import harness
+from tests.integration.agent.gated import GatedObjects
 from tests.integration.agent.harness import hosts_on, new_plane, placed, spec_json, start_all
 from tests.waiting import until
 
 from everstep.agent import supervisor
 from everstep.agent.processes import is_running
-from everstep.objectstore.memory import MemoryObjects
 from everstep.wire.v1.agents_pb2 import (
     COLLECTIVE,
     COLLECTIVE_ERROR,
@@ -193,20 +193,6 @@ async def test_graceful_stop_ends_with_a_stored_checkpoint(tmp_path):
         assert end.exit_class == STOPPED
         assert [one.step for one in plane.shards] == [end.step]
         assert end.step in {one.step for one in reply.held}
-
-
-class GatedObjects(MemoryObjects):
-    """An object store that takes nothing until its gate is opened."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = asyncio.Event()
-        self.asked = asyncio.Event()
-
-    async def put_file(self, key, path, *, size_bytes, offset=0, pace=None):
-        self.asked.set()
-        await self.gate.wait()
-        await super().put_file(key, path, size_bytes=size_bytes, offset=offset)
 
 
 async def test_forget_drops_the_memory_after_the_last_upload(tmp_path):

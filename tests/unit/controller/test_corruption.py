@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.spec import spec
 from tests.unit.controller.facts import JOB, RUNNING, begun
 
@@ -40,6 +41,26 @@ def test_wrong_host_is_lost_and_its_steps_are_not_restored():
     job = JOBS.given(*RUNNING, REPLACED).state
     assert (job.lost_hosts, job.lost_why, job.before_step) == (("h1",), "silent_corruption", 50)
     assert (job.skipped, job.rollbacks) == ((), ())
+
+
+@pytest.mark.parametrize("cause", ["drain", "grow"])
+def test_wrong_bits_that_are_found_while_the_job_moves_are_gone_back_behind(cause):
+    """Seed 81340: the move went on, nothing but suspect states was left, and the job hung."""
+    moving = JOBS.given(*RUNNING, begun(2, cause, 40))
+    moving.when(WRONG).then(replace(REPLACED, generation=3))
+    moving.given(replace(REPLACED, generation=3)).when(WRONG).then()
+    inconclusive = replace(WRONG, verdict=Verdict.RESTART)
+    moving.when(inconclusive).then(begun(3, "recovery", 50, incident_id="i1", before_step=50))
+    moving.when(replace(inconclusive, before_step=0)).then()
+
+
+def test_wrong_bits_that_are_found_while_the_job_is_paused_are_not_resumed_from():
+    """It stays paused, and what it is held for is known already."""
+    pausing = JOBS.given(*RUNNING, begun(2, "pause", 40))
+    pausing.when(WRONG).then(begun(3, "pause", 50, incident_id="i1", before_step=50))
+    hold = replace(WRONG, verdict=Verdict.HOLD)
+    held = JOBS.given(*RUNNING).when(hold).decision.events
+    JOBS.given(*RUNNING, *held).when(hold).then()
 
 
 def test_host_that_is_gone_has_done_nothing():

@@ -92,7 +92,8 @@ def test_pause_of_a_script_that_tells_no_steps_is_refused():
 def test_stop_waits_only_for_ranks_that_can_hear_it(entry, step, graceful):
     """A script without the SDK is ended at once: nothing would come of waiting a minute."""
     job = running(entry, step).given(begun(2, "stop", 5)).state
-    assert next_actions(job) == (Fence(generation=2, hosts=("h0", "h1"), graceful=graceful),)
+    fence = Fence(generation=2, hosts=("h0", "h1"), graceful=graceful, store=graceful)
+    assert next_actions(job) == (fence,)
 
 
 def test_script_that_takes_the_sdk_can_be_paused_once_it_has_told_a_step():

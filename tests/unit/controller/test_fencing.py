@@ -9,6 +9,7 @@ from everstep.bus.memory import MemoryBus
 from everstep.controller.fencing import (
     GRACEFUL_S_MAX,
     START_S_MAX,
+    STORE_S_MAX,
     UNREACHABLE_AFTER_S,
     start_host,
     stop_hosts,
@@ -25,7 +26,9 @@ LOST_PROBES = 3  # none of which may cost a host its job
 GRACEFUL = StopRanks(job_id="job", generation=2, graceful=True)
 
 
-def stopped(there: dict[str, Lets], *gone: str) -> tuple[dict[str, list[bool]], set[str], float]:
+def stopped(
+    there: dict[str, Lets], *gone: str, command: StopRanks = GRACEFUL
+) -> tuple[dict[str, list[bool]], set[str], float]:
     """Stop hosts that answer probes, if not the first ones, and others that answer nothing.
 
     Returns:
@@ -58,8 +61,8 @@ def stopped(there: dict[str, Lets], *gone: str) -> tuple[dict[str, list[bool]], 
         bus, clock, begun_s = MemoryBus(), VirtualClock(running), running.time()
         for host, answers in there.items():
             await serve(bus, host, answers)
-        async with asyncio.timeout(2 * GRACEFUL_S_MAX):
-            got = await stop_hosts(bus, clock, (*there, *gone), GRACEFUL)
+        async with asyncio.timeout(2 * STORE_S_MAX):
+            got = await stop_hosts(bus, clock, (*there, *gone), command)
         return set(got), running.time() - begun_s
 
     done, took_s = loop.run(scene())
@@ -88,6 +91,16 @@ def test_grace_has_an_end():
     assert done == {"h1"}
     assert asked["h1"].count(False) == 1
     assert GRACEFUL_S_MAX <= took_s < GRACEFUL_S_MAX + UNREACHABLE_AFTER_S
+
+
+def test_grace_lasts_as_long_as_an_upload_where_the_last_step_is_to_be_stored():
+    """Agents kill ranks that do something else than wait for that."""
+    storing = StopRanks(job_id="job", generation=2, graceful=True, store=True)
+    there = {"h1": lambda command, _: not command.graceful}
+    asked, done, took_s = stopped(there, command=storing)
+    assert done == {"h1"}
+    assert asked["h1"].count(False) == 1
+    assert STORE_S_MAX <= took_s < STORE_S_MAX + UNREACHABLE_AFTER_S
 
 
 def started(answered: int, *, probed: bool = True) -> tuple[bool, int, float]:

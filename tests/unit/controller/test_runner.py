@@ -42,7 +42,14 @@ class FakeFleet:
         self.full: set[str] = set()
 
     async def fence(
-        self, job_id: str, generation: int, hosts: Sequence[str], *, graceful: bool, forget: bool
+        self,
+        job_id: str,
+        generation: int,
+        hosts: Sequence[str],
+        *,
+        graceful: bool,
+        forget: bool,
+        store: bool = False,
     ) -> dict[str, Fenced]:
         await asyncio.sleep(0)
         word = "forget" if forget else "fence"

@@ -185,7 +185,7 @@ class HostCommands:
         job_id, generation = command.job_id, command.generation
         ended = True
         if command.graceful:
-            ended = await self._supervisor.stop_gracefully(job_id, generation)
+            ended = await self._supervisor.stop_gracefully(job_id, generation, store=command.store)
         if not command.forget:
             self._memory.begin_again(job_id, generation)
         below = generation + 1 if command.forget else generation

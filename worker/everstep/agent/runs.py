@@ -211,6 +211,7 @@ class JobRun:
     log_dir: Path
     tidied: bool = False  # what an earlier placement left here is removed
     stop_by_s: float = 0.0  # on the event loop's clock, once its ranks were asked to stop
+    waits_to_store: bool = False  # they have nothing left to do but that; said once
 
     @property
     def job_id(self) -> str:

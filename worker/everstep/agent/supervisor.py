@@ -28,11 +28,13 @@ from everstep.agent.upload import Uploads
 from everstep.core.schedule import Schedule
 from everstep.core.spec import parse_spec_json
 from everstep.memory import layout
-from everstep.memory.control import Control
+from everstep.memory.control import Control, Phase
 
 log = logging.getLogger(__name__)
 
 STOP_S_MAX: Final = 60.0  # to agree on a step, snapshot, leave and store; then they are killed
+STORE_LOOK_S: Final = 1.0  # between looks whether ranks still wait to store their last step
+LEAVE_S_MAX: Final = 10.0  # to take groups down, once that is over
 # A job that is over is not waited for by anybody, and its last checkpoint is its result: as long as
 # ranks wait at their end for the upload before it (``train.saving``).
 LAST_UPLOAD_S_MAX: Final = 1_500.0
@@ -143,11 +145,17 @@ class Supervisor:
                 self._channel.tell_schedule(run.key(rank), schedule)
         return True
 
-    async def stop_gracefully(self, job_id: str, generation: int) -> bool:
+    async def stop_gracefully(self, job_id: str, generation: int, *, store: bool = False) -> bool:
         """Let the ranks of this and older generations agree on a last step and store it.
 
         After ``STOP_S_MAX`` in all, however often it is asked for, ranks are killed and uploads are
         left to themselves.
+
+        Args:
+            job_id: of which job.
+            generation: of the ranks, or a newer one.
+            store: ranks that have made their last step may wait on for the upload of an earlier
+                one: of this step nothing else will be left.
 
         Returns:
             False when a rank could not be killed either.
@@ -160,12 +168,26 @@ class Supervisor:
         # at its end. Else the newest, which alone is listened to, would be the last.
         run.stop_by_s = run.stop_by_s or loop.time() + STOP_S_MAX
         self.ask(job_id, run.generation, "stop")
-        if not await run.wait_gone(run.stop_by_s - loop.time()):
+        gone = await run.wait_gone(run.stop_by_s - loop.time())
+        if not gone and not (store and await self._wait_to_store(run)):
             log.warning("ranks of job %s did not stop in %d s: killed", job_id, STOP_S_MAX)
             return await self._kill(run)
         if not await self._uploads.drained(job_id, run.stop_by_s - loop.time()):
             log.warning("the last checkpoint of job %s is not stored yet", job_id)
         return True
+
+    async def _wait_to_store(self, run: JobRun) -> bool:
+        """Wait for ranks that have nothing left to do but to store; False: one is elsewhere."""
+        loop = asyncio.get_running_loop()
+        if not run.waits_to_store:
+            run.waits_to_store = True
+            log.info("job %s: the last checkpoint waits until an earlier one is stored", run.job_id)
+        while loop.time() < run.stop_by_s + LAST_UPLOAD_S_MAX:
+            if any(rank.control.phase is not Phase.SNAPSHOTTING for rank in run.alive):
+                return await run.wait_gone(LEAVE_S_MAX)  # on its way out, or hanging
+            if await run.wait_gone(STORE_LOOK_S):
+                return True
+        return False
 
     async def fence(self, job_id: str, below: int, *, uploads_go_on: bool = False) -> bool:
         """End everything of generations below ``below`` and see that nothing writes any more.

@@ -336,16 +336,18 @@ class StartRanks(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., spec_json: _Optional[str] = ..., rendezvous_address: _Optional[str] = ..., rendezvous_port: _Optional[int] = ..., restore_step: _Optional[int] = ..., sources: _Optional[_Union[_checkpoints_pb2.RestoreSources, _Mapping]] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., host_index: _Optional[int] = ..., host_count: _Optional[int] = ..., host: _Optional[_Union[_common_pb2.HostPlacement, _Mapping]] = ..., peer: _Optional[_Union[_common_pb2.HostPlacement, _Mapping]] = ..., replicas: _Optional[_Iterable[int]] = ..., schedule: _Optional[_Union[_common_pb2.Schedule, _Mapping]] = ..., corrections: _Optional[_Union[_common_pb2.Corrections, _Mapping]] = ...) -> None: ...
 
 class StopRanks(_message.Message):
-    __slots__ = ("job_id", "generation", "graceful", "forget")
+    __slots__ = ("job_id", "generation", "graceful", "forget", "store")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     GRACEFUL_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     graceful: bool
     forget: bool
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., graceful: _Optional[bool] = ..., forget: _Optional[bool] = ...) -> None: ...
+    store: bool
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., graceful: _Optional[bool] = ..., forget: _Optional[bool] = ..., store: _Optional[bool] = ...) -> None: ...
 
 class StopRanksReply(_message.Message):
     __slots__ = ("outcome", "host_id", "rendezvous_port", "address", "held", "peer_port", "pod", "power")

@@ -33,6 +33,8 @@ PROBE_S_MAX: Final = 0.4  # as the monitor gives a host to say that it is there
 # A host may have to end another job's ranks first, for which agents take up to some seconds.
 START_S_MAX: Final = 15.0
 GRACEFUL_S_MAX: Final = 70.0  # agents give ranks 60 s to agree on a last step, and kill them then
+# Where the last step is to be stored, also those that wait for an earlier upload, up to 25 minutes.
+STORE_S_MAX: Final = GRACEFUL_S_MAX + 1_500.0
 
 
 async def stop_hosts(
@@ -84,6 +86,7 @@ async def start_host(
 async def _stop(bus: Bus, clock: Clock, host_id: str, command: StopRanks) -> StopRanksReply | None:
     subject = host_subject(host_id, "cmd.stop")
     begun_ms = heard_ms = clock.monotonic_ms()
+    end_ms = begun_ms + 1_000 * (STORE_S_MAX if command.store else GRACEFUL_S_MAX)
     while True:
         gently = command.graceful
         try:
@@ -94,7 +97,7 @@ async def _stop(bus: Bus, clock: Clock, host_id: str, command: StopRanks) -> Sto
                 heard_ms = clock.monotonic_ms()
             now_ms = clock.monotonic_ms()
             silent = now_ms >= heard_ms + UNREACHABLE_AFTER_S * 1_000
-            if silent or now_ms >= begun_ms + GRACEFUL_S_MAX * 1_000:
+            if silent or now_ms >= end_ms:
                 command.graceful = False
             if silent:
                 return None

@@ -111,7 +111,14 @@ class Outside(Protocol):
     """Port of the runner; the bus below, or a fake in tests and the simulator."""
 
     async def fence(
-        self, job_id: str, generation: int, hosts: Sequence[str], *, graceful: bool, forget: bool
+        self,
+        job_id: str,
+        generation: int,
+        hosts: Sequence[str],
+        *,
+        graceful: bool,
+        forget: bool,
+        store: bool = False,
     ) -> Mapping[str, Fenced]:
         """End older ranks of hosts; those that do not answer are missing."""
         ...
@@ -177,10 +184,19 @@ class BusOutside:
         self._clock = clock
 
     async def fence(
-        self, job_id: str, generation: int, hosts: Sequence[str], *, graceful: bool, forget: bool
+        self,
+        job_id: str,
+        generation: int,
+        hosts: Sequence[str],
+        *,
+        graceful: bool,
+        forget: bool,
+        store: bool = False,
     ) -> Mapping[str, Fenced]:
         """Ask each host until it answers or is given up."""
-        command = StopRanks(job_id=job_id, generation=generation, graceful=graceful, forget=forget)
+        command = StopRanks(
+            job_id=job_id, generation=generation, graceful=graceful, forget=forget, store=store
+        )
         replies = await stop_hosts(self._bus, self._clock, hosts, command)
         return {
             host: Fenced(

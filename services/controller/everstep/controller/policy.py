@@ -25,11 +25,15 @@ MEASURED_HOSTS_MAX: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """End older ranks on ``hosts``; gracefully means after a last common step."""
+    """End older ranks on ``hosts``; gracefully means after a last common step.
+
+    ``store``: only what is stored of that step outlives the job.
+    """
 
     generation: int
     hosts: tuple[str, ...]
     graceful: bool
+    store: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +137,12 @@ def next_actions(job: Job) -> tuple[Action, ...]:
     if not job.fenced:
         graceful = (winding_down or job.cause in MOVES) and not _is_mute(job)
         actions.append(
-            Fence(generation=job.generation, hosts=job.hosts_to_fence, graceful=graceful)
+            Fence(
+                generation=job.generation,
+                hosts=job.hosts_to_fence,
+                graceful=graceful,
+                store=graceful and job.cause == "stop",
+            )
         )
     if winding_down:
         return tuple(actions)

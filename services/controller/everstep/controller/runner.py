@@ -232,7 +232,9 @@ class Runner:
     async def _fence(self, job: Job, action: Fence) -> Command:
         for host_id in job.lost_hosts if job.lost_why else ():  # there, and only wrong
             self._strays.end(job.job_id, host_id, job.generation - 1)
-        silent = await self._ask_hosts(job, action.hosts, graceful=action.graceful)
+        silent = await self._ask_hosts(
+            job, action.hosts, graceful=action.graceful, store=action.store
+        )
         return RecordFenced(
             job_id=job.job_id,
             generation=job.generation,
@@ -242,12 +244,12 @@ class Runner:
         )
 
     async def _ask_hosts(
-        self, job: Job, hosts: tuple[str, ...], *, graceful: bool = False
+        self, job: Job, hosts: tuple[str, ...], *, graceful: bool = False, store: bool = False
     ) -> tuple[str, ...]:
         """Fence hosts at the job's generation; returns those that did not answer."""
         answers = self._answers_of(job)
         got = await self._outside.fence(
-            job.job_id, job.generation, hosts, graceful=graceful, forget=False
+            job.job_id, job.generation, hosts, graceful=graceful, store=store, forget=False
         )
         answers.fenced |= got
         return tuple(host for host in hosts if host not in got)

@@ -36,12 +36,13 @@ class SourceCounts:
 
 def sources_by_host(placement: Placement, sources: RestoreSources) -> dict[str, RestoreSources]:
     """Give every host of the placement the sources of its ranks, in the plan's order."""
+    if not sources.holders and not sources.shards:  # a start from the beginning
+        nothing = RestoreSources(shards_generation=sources.shards_generation)
+        return dict.fromkeys(placement.host_ids, nothing)
     parts = {
         host.host_id: RestoreSources(shards_generation=sources.shards_generation)
         for host in placement.hosts
     }
-    if not sources.holders and not sources.shards:
-        return parts  # a start from the beginning
     homes = _homes(placement, sources)
     for holder in sources.holders:
         own, replicas = _by_home(holder.own, homes), _by_home(holder.replicas, homes)
