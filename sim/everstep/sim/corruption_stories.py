@@ -273,6 +273,26 @@ async def flipped_bit_and_a_host_lost_on_the_way_back(stage: Stage) -> None:
     assert all(step < WRONG for step in await stage.restores(JOB))
 
 
+async def flipped_bit_that_is_told_of_while_the_job_moves(stage: Stage) -> None:
+    """The monitor has stored it and is gone: the controller hears of it when a move has begun."""
+    await begin(stage, replicas(3))
+    other, culprit, _ = stage.hosts_of(JOB)
+    flip(stage, culprit)
+    await stage.appended(MONITOR, "incident_opened")
+    stage.world.services[MONITOR].kill()
+    await drain(stage, other)
+    await stage.appended(CONTROLLER, "generation_begun")
+    stage.world.services[MONITOR].start()
+    await stage.running(JOB, 3)
+    assert not {culprit, other} & set(stage.hosts_of(JOB))
+    cordon = stage.invariants.fleet.hosts[culprit].cordon
+    assert cordon is not None
+    assert cordon.reason == KIND
+    await found(stage)
+    assert await stage.causes(JOB) == ["launch", "drain", "recovery"]
+    assert all(step < WRONG for step in await stage.restores(JOB))
+
+
 async def flipped_bit_in_the_last_step(stage: Stage) -> None:
     """The run is not over before somebody has looked at what it ends with."""
     await begin(stage, replicas(3))
@@ -327,6 +347,7 @@ STORIES: Final[tuple[Story, ...]] = (
     flipped_bit_without_a_spare,
     flipped_bit_while_the_monitor_starts_anew,
     flipped_bit_and_a_host_lost_on_the_way_back,
+    flipped_bit_that_is_told_of_while_the_job_moves,
     flipped_bit_in_the_last_step,
     flipped_bit_that_is_only_noted,
     flipped_bit_from_the_beginning,

@@ -127,13 +127,20 @@ def _is_current(command: RunCommand, job: Job) -> bool:
     All its ranks may have finished on their own while they were asked to stop; and what it was
     trained on may just have been found to be bad: that would be trained on again.
     """
-    last_word = isinstance(command, RecordFinished) or _is_roll_back(command)
-    ending = last_word and job.cause in {"pause", *MOVES}
+    ending = job.cause in {"pause", *MOVES} and _is_last_word(command, job)
     return command.generation in {job.generation, job.generation - ending}
 
 
-def _is_roll_back(command: RunCommand) -> bool:
-    return isinstance(command, RecoverJob) and command.verdict is Verdict.ROLL_BACK
+def _is_last_word(command: RunCommand, job: Job) -> bool:
+    if isinstance(command, RecoverJob):
+        return _goes_back(command) and command.incident_id != job.incident_id
+    return isinstance(command, RecordFinished)
+
+
+def _goes_back(command: RecoverJob) -> bool:
+    """Whether an incident says that what was made last must not be gone on from."""
+    corrupt = command.kind == SILENT_CORRUPTION and command.before_step > 0
+    return corrupt or command.verdict is Verdict.ROLL_BACK
 
 
 def _launch(command: LaunchJob, job: Job) -> Decision:
@@ -276,7 +283,7 @@ def _by_the_run(command: RunCommand, job: Job) -> Decision:
 
 
 def _recover(command: RecoverJob, job: Job) -> Decision:
-    if job.cause == "pause" and _is_roll_back(command) and command.generation < job.generation:
+    if job.cause == "pause" and _goes_back(command) and command.generation < job.generation:
         paused = paused_or_resumed(job, "pause", command.at_ms)
         return Accepted((back(paused, job, command),))
     if job.cause in {"pause", "stop"}:
@@ -295,8 +302,7 @@ def _recover(command: RecoverJob, job: Job) -> Decision:
     unsound = command.hosts if command.verdict is Verdict.REPLACE_IF_SPARE else ()
     why = policy.last_cause(command, job)
     begun = again(job, lost, command.at_ms, why=why, incident=command.incident_id, unsound=unsound)
-    corrupt = command.kind == SILENT_CORRUPTION and command.before_step > 0
-    if corrupt or command.verdict is Verdict.ROLL_BACK:
+    if _goes_back(command):
         begun = back(begun, job, command)
     if isinstance(begun, GenerationBegun) and lost and command.kind == SILENT_CORRUPTION:
         begun = replace(begun, lost_why=command.kind)
