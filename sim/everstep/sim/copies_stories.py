@@ -9,6 +9,7 @@ from everstep.sim.stage import Stage
 from everstep.sim.telling import JOB, Story, launch, step_of
 
 WAIT_S: Final = 60.0
+BETWEEN_S: Final = 0.7  # a step's snapshot is whole and at its peer, and the next step is not made
 
 
 async def pair_lost_one_by_one_while_waiting(stage: Stage) -> None:
@@ -34,21 +35,45 @@ async def pod_of_the_only_copies_lost_while_waiting(stage: Stage) -> None:
     await _goes_on_from(stage, step)
 
 
+async def bad_copy_of_the_newest_step_while_waiting(stage: Stage) -> None:
+    """What cannot be brought to a second place, the step before it can stand in for.
+
+    The pair's second host is lost, too, and the job goes on from there.
+    """
+    world = stage.world
+    owner, holder, step = await _one_lost(stage, after_s=BETWEEN_S)
+    [rank, *_] = world.trainings[JOB, 1].runs[owner].ranks
+    world.hosts[holder].memory.spoil((JOB, rank, False), step)
+    await _waits(stage)
+    world.power_off(holder)
+    await _goes_on_from(stage, step)
+
+
 async def _one_lost_while_nobody_is_spare(stage: Stage) -> tuple[str, int]:
     """Let a job wait for a minute; returns who holds the lost host's copies, and the step."""
+    _, holder, step = await _one_lost(stage)
+    await _waits(stage)
+    return holder, step
+
+
+async def _one_lost(stage: Stage, *, after_s: float = 0.0) -> tuple[str, str, int]:
+    """Lose a job's host without a spare; returns it, who holds its copies, and the step."""
     world = stage.world
     await launch(stage)
     await stage.step_reached(JOB, 18)
     for host_id in sorted(set(world.hosts) - set(stage.hosts_of(JOB))):
         world.power_off(host_id)
+    await asyncio.sleep(after_s)
     training, step = stage.training(JOB), step_of(stage)
     assert training is not None
     owner = stage.hosts_of(JOB)[0]
-    holder = training.runs[owner].placement.replica_host_id
     world.power_off(owner)
+    return owner, training.runs[owner].placement.replica_host_id, step
+
+
+async def _waits(stage: Stage) -> None:
     await stage.until(lambda: stage.job(JOB).phase == "waiting_for_hosts", "waiting", limit_s=60)
     await asyncio.sleep(WAIT_S)
-    return holder, step
 
 
 async def _goes_on_from(stage: Stage, step: int) -> None:
@@ -60,4 +85,5 @@ async def _goes_on_from(stage: Stage, step: int) -> None:
 STORIES: Final[tuple[Story, ...]] = (
     pair_lost_one_by_one_while_waiting,
     pod_of_the_only_copies_lost_while_waiting,
+    bad_copy_of_the_newest_step_while_waiting,
 )

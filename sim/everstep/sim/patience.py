@@ -138,20 +138,28 @@ class Patience:
         steps = {step for step, _ in there if all((step, rank) in there for rank in ranks)}
         if not steps or len(sound) < 2:
             return False
-        # One that has just come back, or is held out, may have taken some of it.
-        places = self._places(job.job_id, [one for one in self._world.hosts if self._is_on(one)])
+        # One that has just come back, or is held out, may have taken some of it. A copy that went
+        # bad where it lies counts: nobody knows of it before it is read.
+        on = [one for one in self._world.hosts if self._is_on(one)]
+        places = self._places(job.job_id, on, also_bad=True)
         return min(places[max(steps), rank] for rank in ranks) < 2
 
     def _is_on(self, host_id: str) -> bool:
         return self._world.hosts[host_id].on
 
-    def _places(self, job_id: str, host_ids: list[str]) -> Counter[tuple[int, int]]:
+    def _places(
+        self, job_id: str, host_ids: list[str], *, also_bad: bool = False
+    ) -> Counter[tuple[int, int]]:
         """Count the hosts that hold a step of a rank; a copy that went bad cannot be brought."""
         memories = [self._world.hosts[host_id].memory for host_id in host_ids]
         return Counter(
             found
             for memory in memories
-            for found in {(c.step, c.rank) for c, _ in memory.held(job_id, old=False) if c.sound}
+            for found in {
+                (copy.step, copy.rank)
+                for copy, _ in memory.held(job_id, old=False)
+                if copy.sound or also_bad
+            }
         )
 
     def _of_host(self, host_id: str, host: Host) -> Iterator[tuple[str, float]]:

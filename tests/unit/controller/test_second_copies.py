@@ -182,9 +182,32 @@ async def test_hosts_are_asked_again_what_they_hold(monkeypatch):
     monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.0)
     hosts, job = Hosts(), after(*WAITING[:3], WAITING[-2])
     fenced = {"h0": hosts.held["h0"]}
-    await keep_twice(hosts, job, ("h0", "h2"), fenced)
+    await keep_twice(hosts, job, ("h0", "h2"), fenced, set())
     assert hosts.asked == [("h2",)]
     assert list(hosts.held["h2"].holdings.held[0].ranks) == [0, 1, 2, 3]
     assert fenced == {}
-    await keep_twice(hosts, job, ("h0", "h2"), fenced)
+    await keep_twice(hosts, job, ("h0", "h2"), fenced, set())
     assert hosts.asked == [("h2",), ("h0", "h2")]
+
+
+async def test_step_before_is_kept_twice_too_where_a_copy_cannot_be_brought(monkeypatch):
+    """Seeds 81238, 81392: one was damaged, and what was sound stayed on one host only."""
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.0)
+    job, told = after(*WAITING[:3], WAITING[-2]), []
+    alone = holds("h0", (6, 1, True, range(4)), (7, 1, True, range(4)))
+
+    class Stuck(Hosts):
+        async def bring(self, job_id, generation, step, sources):
+            told.append((step, list(sources["h2"].holders[0].own)))
+            brought = [0, 1, 3] if step == 7 else range(4)
+            held = HeldSnapshots(step=step, generation=1, own=True, ranks=brought)
+            self.held["h2"].holdings.held.append(held)
+
+    hosts, asked_for = Stuck(), set()
+    hosts.held["h0"] = alone
+    await keep_twice(hosts, job, ("h0", "h2"), {}, asked_for)
+    assert told == [(7, [0, 1, 2, 3])]
+    await keep_twice(hosts, job, ("h0", "h2"), {}, asked_for)
+    assert told[1:] == [(7, [2]), (6, [0, 1, 2, 3])]
+    await keep_twice(hosts, job, ("h0", "h2"), {}, asked_for)
+    assert told[3:] == [(7, [2])]

@@ -20,6 +20,7 @@ class Answers:
     generation: int = 0
     fenced: dict[str, Fenced] = field(default_factory=dict)
     plan: Planned | None = None
+    asked_for: set[tuple[int, int]] = field(default_factory=set)  # second copies: (step, rank)
     first: tuple[str, float] = ("", 0.0)  # who was asked for the rendezvous port, and when [ms]
 
     def to_ask(self, hosts: Sequence[str], now_ms: float) -> tuple[str, ...]:

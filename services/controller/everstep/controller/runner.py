@@ -204,8 +204,8 @@ class Runner:
             case AwaitRoom():
                 step = self._await_room(job, action)
             case KeepTwice():
-                fenced = self._answers_of(job).fenced
-                step = keep_twice(self._outside, job, action.hosts, fenced)
+                got = self._answers_of(job)
+                step = keep_twice(self._outside, job, action.hosts, got.fenced, got.asked_for)
         name = type(action).__name__.lower()
         try:
             command = await step
@@ -286,10 +286,9 @@ class Runner:
         silent = set(await self._ask_hosts(job, asked)) - set(job.leftovers)
         if silent:
             return self._lost(job, tuple(sorted(silent)))
-        ports = {host.host_id: host.peer_port for host in job.placement.hosts}
+        for seat in job.placement.hosts:
+            answers.fenced[seat.host_id].holdings.peer_port = seat.peer_port
         holdings = [answers.fenced[host].holdings for host in hosts if host in answers.fenced]
-        for holding in holdings:
-            holding.peer_port = ports.get(holding.host_id, holding.peer_port)
         plan = await self._outside.plan(job, holdings, action.from_step)
         at_ms = self._clock.now_ms()
         if isinstance(plan, Rejected):

@@ -7,6 +7,9 @@ of another pod where there are some, then those of another power domain, in the 
 inventory's ``pairing``. What they bring is told with the next fence, like all else that they hold,
 and removed when the job has trained on.
 
+A copy that is damaged is found by who reads it: it cannot be brought. What has been asked for and
+still lies once only makes its step worth less, so the step before it is kept twice as well.
+
 Rejected: storing the step as a checkpoint. Memory snapshots are not in the durable format, and the
 ranks that could write it are gone.
 """
@@ -25,12 +28,17 @@ from everstep.wire.v1.checkpoints_pb2 import Holder, HostHoldings, RestoreSource
 # A host that dies meanwhile takes copies with it: the others are asked again what they hold. The
 # inventory needs as long to miss it.
 LOOK_AGAIN_S: Final = 10.0
+NO_LIMIT: Final = 2**62  # beyond any run's steps
 
 _Held = dict[str, bool]  # by host: whether it is its rank's own
 
 
 async def keep_twice(
-    outside: Outside, job: Job, hosts: Sequence[str], fenced: MutableMapping[str, Fenced]
+    outside: Outside,
+    job: Job,
+    hosts: Sequence[str],
+    fenced: MutableMapping[str, Fenced],
+    asked_for: set[tuple[int, int]],
 ) -> None:
     """Let hosts bring what has no second place, once; ends when it is time to look again.
 
@@ -39,6 +47,8 @@ async def keep_twice(
         job: that waits.
         hosts: that are fenced and may serve it again.
         fenced: what they have answered; what is out of date is taken away.
+        asked_for: the (step, rank) that hosts were told to bring so far; what they are told now is
+            added.
     """
     assert job.placement is not None
     asked = [host for host in hosts if host not in fenced]
@@ -46,31 +56,39 @@ async def keep_twice(
         got = await outside.fence(job.job_id, job.generation, asked, graceful=False, forget=False)
         fenced.update(got)
     told = [fenced[host] for host in hosts if host in fenced]
-    step, copies = second_copies(told, job.placement.layout.world_size)
-    for host in copies:
-        fenced.pop(host, None)
-    if copies:
-        await outside.bring(job.job_id, job.generation, step, copies)
+    world_size, step = job.placement.layout.world_size, NO_LIMIT
+    in_vain = True
+    while in_vain:  # as often as there are steps: memory has two of each rank
+        step, copies = second_copies(told, world_size, before_step=step)
+        wanted = {(step, rank) for part in copies.values() for rank in _ranks_of(part)}
+        in_vain = not asked_for.isdisjoint(wanted)
+        asked_for |= wanted
+        for host in copies:
+            fenced.pop(host, None)
+        if copies:
+            await outside.bring(job.job_id, job.generation, step, copies)
     await asyncio.sleep(LOOK_AGAIN_S)
     for host in hosts:
         fenced.pop(host, None)
 
 
 def second_copies(
-    fenced: Sequence[Fenced], world_size: int
+    fenced: Sequence[Fenced], world_size: int, *, before_step: int = NO_LIMIT
 ) -> tuple[int, Mapping[str, RestoreSources]]:
     """Say which host should bring what, of the newest step that every rank has.
 
     Args:
         fenced: what each host holds, and where it stands.
         world_size: of the ranks that wrote it.
+        before_step: only an older one will do.
 
     Returns:
-        The step, and by host what it should take from where; the ranks are spread over the hosts
-        that share least with who holds them.
+        The step (-1: none), and by host what it should take from where; the ranks are spread over
+        the hosts that share least with who holds them.
     """
     places = _places([one.holdings for one in fenced])
-    steps = [step for step, ranks in places.items() if len(ranks) >= world_size]
+    whole = (step for step, ranks in places.items() if len(ranks) >= world_size)
+    steps = [step for step in whole if step < before_step]
     if not steps or len(fenced) < 2:
         return -1, {}
     step = max(steps)
@@ -108,6 +126,10 @@ def farthest(holder: Fenced, fenced: Sequence[Fenced]) -> list[str]:
     others = [one for one in fenced if one.host_id != holder.host_id]
     least = min(map(shared, others))
     return sorted(one.host_id for one in others if shared(one) == least)
+
+
+def _ranks_of(sources: RestoreSources) -> set[int]:
+    return {rank for one in sources.holders for rank in (*one.own, *one.replicas)}
 
 
 def _places(holdings: Sequence[HostHoldings]) -> dict[int, dict[int, tuple[int, _Held]]]:
