@@ -102,6 +102,8 @@ def test_launch_waits_too_and_a_pause_for_a_last_common_step():
     assert (
         paused.why == "h0, h1 to end the ranks of the generation before, after a last common step"
     )
+    stopped = told(begun(2, "stop"))
+    assert stopped.why == paused.why + " that is stored when an earlier upload is over"
 
 
 def test_job_that_runs_or_has_ended_waits_for_nothing():

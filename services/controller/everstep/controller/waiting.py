@@ -102,6 +102,7 @@ def _waits(job: Job, times: Mapping[str, int | None], sources: Sources) -> Waits
         )
     if not job.fenced:
         last = ", after a last common step" if job.cause in MOVES | {"pause", "stop"} else ""
+        last += " that is stored when an earlier upload is over" if job.cause == "stop" else ""
         return Waits(
             stage=Stage.FENCE,
             since_ms=begun,
