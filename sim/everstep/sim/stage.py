@@ -155,7 +155,10 @@ class Stage:
         for job in [one for _, one in sorted(self.invariants.jobs.items())]:
             at_ms = self.world.clock.now_ms()
             if job.phase is Phase.PAUSED:
-                await self.world.order(jobs_pb2.ResumeJob(job_id=job.job_id, at_ms=at_ms))
+                # Who has looked at a job that is held for its batches has it do without them.
+                resume = jobs_pb2.ResumeJob(job_id=job.job_id, at_ms=at_ms)
+                resume.skip_batches = bool(job.questioned)
+                await self.world.order(resume)
             elif job.phase is Phase.FAILED and self.reopens:
                 command = jobs_pb2.RestartJob(job_id=job.job_id, from_step=-1, at_ms=at_ms)
                 await self.world.order(command)

@@ -178,3 +178,46 @@ def test_settling_says_what_it_has_cost():
         70,
         8,
     )
+
+
+def raised(numerics: Numerics, *steps: int) -> list[Found | Settled]:
+    """Tell of steps with twice the usual loss."""
+    return tell(numerics, *(message(h, step, loss=4.0) for step in steps for h in ("h0", "h1")))
+
+
+def test_steps_that_are_told_again_are_what_later_ones_are_measured_against():
+    """Seeds 81051, 82215: the first steps were lost, and a spike was what is usual."""
+    numerics = begun()
+    tell(numerics, *(message(h, step) for step in range(17, 20) for h in ("h0", "h1")))
+    assert raised(numerics, 20) == []  # too early to be measured
+    for step in range(1, 17):
+        numerics.told_again(message("h1", step))
+        numerics.told_again(message("h0", step))
+    assert [sound.step for sound in numerics.course.window] == [*range(1, 21)]
+    (found,) = raised(numerics, 21, 22, 23)
+    assert (found.suspect_from_step, found.step) == (19, 23)
+
+
+def test_step_that_is_told_again_decides_nothing_and_hides_nothing():
+    """What stands out from those before it is left out, as it would have been."""
+    numerics = begun()
+    numerics.remember(kept(20), 1)
+    assert raised(numerics, 24) == []
+    for step in (21, 22, 23, 24, 25):
+        numerics.told_again(message("h0", step, loss=4.0))
+    numerics.told_again(message("h0", 21, generation=2))
+    assert numerics.course.window[-1].step == 20
+    (found,) = raised(numerics, 25, 26)
+    assert (found.suspect_from_step, found.step) == (20, 26)
+
+
+def test_steps_that_were_passed_over_are_known_as_far_as_the_window_reaches():
+    """And what another generation has made of them is another matter."""
+    numerics = begun()
+    tell(numerics, *(message(h, 200) for h in ("h0", "h1")))
+    for step in (100, 136):
+        numerics.told_again(message("h0", step))
+    assert [sound.step for sound in numerics.course.window] == [136, 200]
+    numerics.begin(replace(WATCH, generation=2, restore_step=200))
+    numerics.told_again(message("h0", 137, generation=2))
+    assert [sound.step for sound in numerics.course.window] == [136, 200]

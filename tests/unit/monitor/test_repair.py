@@ -59,7 +59,8 @@ async def test_host_that_cannot_tell_leaves_the_question_to_the_next(error, monk
     """Whatever it answers instead: one host of another version must not end all repairs."""
     monkeypatch.setattr(repair, "LOOK_S", 0.0)
     bus, clock, rollup = Bus(error), Clock(), Rollup()
-    repairer = Repairer(bus, rollup, Curves(), clock)
+    told: list[StepMetrics] = []
+    repairer = Repairer(bus, rollup, Curves(), clock, told.append)
     for host_id, step in (("h0", 1), ("h1", 3)):
         repairer.take(metrics(host_id, step))
     clock.ms += PATIENCE_MS
@@ -72,3 +73,4 @@ async def test_host_that_cannot_tell_leaves_the_question_to_the_next(error, monk
         await task
     assert bus.asked == ["h0", "h1"]
     assert sorted(row["step"] for row in rollup.take()) == [1, 2, 3]
+    assert told == [metrics("h1", 2)]

@@ -22,7 +22,7 @@ class Instance(Stage):
     def __init__(self, other: Stage | None = None) -> None:
         super().__init__(store=None if other is None else other.store)
         self.curves = Curves()
-        repairer = Repairer(MemoryBus(), Rollup(), self.curves, self)
+        repairer = Repairer(MemoryBus(), Rollup(), self.curves, self, lambda _: None)
         self.siblings = Siblings(self.store, self.watcher, repairer, 0)
 
     def told(self, step: int) -> None:

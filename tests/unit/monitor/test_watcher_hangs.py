@@ -103,7 +103,7 @@ async def test_run_that_a_blind_monitor_cannot_see_is_not_judged(planned: Stage)
 
 async def test_steps_that_are_told_in_one_go_do_not_make_the_next_one_late(planned: Stage):
     """What agents kept while the bus was away comes at once: all wait, in a sound long step."""
-    repairer = Repairer(MemoryBus(), Rollup(), Curves(), planned)
+    repairer = Repairer(MemoryBus(), Rollup(), Curves(), planned, planned.watcher.told_again)
     receive = on_metrics(planned.watcher, repairer)
     for step in range(11, 51):
         told = [RankStep(rank=0, step=step, step_time_ms=20_000), RankStep(rank=1, step=step)]

@@ -3,6 +3,7 @@
 Every host tells of every step: loss and norm are the same everywhere, but whose gradient was not
 finite each host knows of its own ranks only. So a step is looked at when all hosts have told of
 it, or when one has gone on and is ``LATE_STEPS`` further: a message that was lost must not stop us.
+What is told again later (``repair.py``) is not judged, but later steps are measured against it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from typing import Final
 
 from everstep.core.record import changed
 from everstep.monitor.commands import SettleNote
-from everstep.monitor.detectors.spike import Course, Found, Point, Settled, Sound, follow, resumed
+from everstep.monitor.detectors.spike import (
+    Course,
+    Found,
+    Point,
+    Settled,
+    Sound,
+    filled,
+    follow,
+    resumed,
+)
 from everstep.monitor.detectors.verdict import Verdict
 from everstep.monitor.events import NO_RULES, NumericsRules
 from everstep.monitor.state import Watch
@@ -46,6 +56,7 @@ class Numerics:
     course: Course = field(default_factory=Course)
     _hosts: frozenset[str] = frozenset()  # that the generation is placed on
     _told: dict[int, _Told] = field(default_factory=dict)
+    _missed: set[int] = field(default_factory=set)  # steps that were passed over, of the newest
 
     def begin(self, watch: Watch) -> None:
         """Take up the watch's generation; where it goes on from, the course does too."""
@@ -53,11 +64,13 @@ class Numerics:
         if watch.generation != self.generation:
             self.generation = watch.generation
             self._told.clear()
+            self._missed.clear()
             self._hosts = frozenset()
         if watch.placed and not self._hosts:
             self._hosts = frozenset(host.host_id for host in watch.hosts)
         if watch.restore_step is not None and self.planned < watch.generation:
             self.planned, self.step = watch.generation, max(watch.restore_step, 0)
+            self._missed.clear()
             self.course = resumed(self.course, self.step)
 
     def remember(self, points: Iterable[Sound], generation: int) -> None:
@@ -86,11 +99,25 @@ class Numerics:
             whole = self._hosts <= self._told[first].hosts
             if not whole and max(self._told) - first < LATE_STEPS:
                 break
-            self.step = first
+            self._pass_over(first)
             point = _point(self._told.pop(first))
             self.course, new = follow(self.course, point, self.rules)
             said += new
         return said
+
+    def told_again(self, metrics: StepMetrics) -> None:
+        """Take what a host has told when it was asked for steps that did not come."""
+        for rank in metrics.ranks if metrics.generation == self.generation else ():
+            if rank.step in self._missed:
+                self._missed.remove(rank.step)
+                self.course = filled(self.course, _point(_Told(rank)), self.rules)
+
+    def _pass_over(self, step: int) -> None:
+        """Go on to a step; those of the window before it that nobody has told of are missed."""
+        oldest = step - self.rules.window_steps
+        self._missed = {one for one in self._missed if one >= oldest}
+        self._missed |= set(range(max(self.step + 1, oldest), step))
+        self.step = step
 
     def _take(self, rank: RankStep, host_id: str) -> None:
         told = self._told.get(rank.step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from everstep.core.errors import EverstepError
@@ -23,7 +24,16 @@ ANSWER_S_MAX: Final = 2.0  # a thousand remembered messages are a few hundred Ki
 class Repairer:
     """Keeps curves whole: takes metrics in, and asks for what did not come."""
 
-    def __init__(self, bus: Bus, rollup: Rollup, curves: Curves, clock: Clock) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        rollup: Rollup,
+        curves: Curves,
+        clock: Clock,
+        told_again: Callable[[StepMetrics], None],
+    ) -> None:
+        """``told_again`` takes what hosts have been asked for, too."""
+        self._told_again = told_again
         self._bus = bus
         self._rollup = rollup
         self._curves = curves
@@ -80,4 +90,5 @@ class Repairer:
                 )
                 for metrics in reply.metrics:
                     self.take(metrics)
+                    self._told_again(metrics)
                 return

@@ -133,9 +133,8 @@ class Watcher:
         gathered = self._take(command.job_id, handled.state)
         if gathered is None or command.generation != gathered.generation:
             return
-        now_ms = self._clock.now_ms()
         gathered.step = max(gathered.step, command.step)
-        gathered.root_ms = gathered.root_ms or now_ms
+        gathered.root_ms = gathered.root_ms or self._clock.now_ms()
         await self._consider(command.job_id)
 
     async def echoed(self, command: ObserveExit) -> None:
@@ -221,6 +220,11 @@ class Watcher:
                 self._spawn(self._say_after(job_id, asked))
             await self._say(job_id)
 
+    def told_again(self, metrics: StepMetrics) -> None:
+        """Take what a host tells of steps whose first word was lost."""
+        if metrics.job_id in self._jobs:
+            self._detecting[metrics.job_id].numerics.told_again(metrics)
+
     async def _say_after(self, job_id: str, asked: Awaitable[Verdict | None]) -> None:
         verdict, detecting = await asked, self._detecting.get(job_id)
         if verdict is not None and detecting is not None:
@@ -305,9 +309,7 @@ class Watcher:
         if watch.over or not watch.job_id:
             self._jobs.pop(job_id, None)
             self._watches.pop(job_id, None)
-            over = self._detecting.pop(job_id, None)
-            if over is not None:
-                over.unsaid.clear()  # somebody may be at it
+            self._detecting.pop(job_id, Detecting()).unsaid.clear()  # somebody may be at it
             return None
         self._watches[job_id] = watch
         gathered = self._jobs.setdefault(job_id, Gathered())
@@ -392,8 +394,7 @@ class Watcher:
         if answer is Probe.ANSWERED or self.blind:
             self.heard(host_id)
             return
-        now_ms = self._clock.now_ms()
-        lost = self._idle.answered(host_id, answer, now_ms, self._ids.new_id("i"))
+        lost = self._idle.answered(host_id, answer, self._clock.now_ms(), self._ids.new_id("i"))
         if lost is not None:
             await self._record(lost)
             self.forget_host(host_id)

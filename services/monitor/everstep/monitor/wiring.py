@@ -104,7 +104,7 @@ async def wire_monitor(
             instances store is followed. None: there are no others.
     """
     curves = Curves()
-    repairer = Repairer(shell.bus, rollup, curves, shell.clock)
+    repairer = Repairer(shell.bus, rollup, curves, shell.clock, watcher.told_again)
     for job_id, told in watched.items():
         watch = await watcher.adopt(job_id, told.generation, told.step, told.window)
         kept = told.step if told.generation == watch.generation else watch.restore_step or 0

@@ -136,8 +136,7 @@ def follow(
     if rules.on_spike == "off" or not math.isfinite(point.loss):
         return changed(course, raised=()), over
     loss, norm = _deviations(course, point, rules)
-    with_norm = norm.z > rules.norm_z and loss.z > rules.loss_z_with_norm
-    if not (loss.z > rules.loss_z or with_norm):
+    if not _stands_out(loss, norm, rules):
         noted = course.judged and rules.on_spike == "note" and bool(course.raised)
         if noted:
             over = (*over, Settled(kind=Kind.LOSS_SPIKE, step=point.step))
@@ -153,6 +152,21 @@ def follow(
         return course, over
     spike = _spike(course, point, rules, loss=loss, norm=norm)
     return changed(course, judged=True), (*over, spike)
+
+
+def filled(course: Course, point: Point, rules: NumericsRules) -> Course:
+    """Take a point that was passed over and is told now: later ones are measured against it.
+
+    It decides nothing any more, and is left out if it stands out from those before it.
+    """
+    if point.skipped or rules.on_spike == "off" or not math.isfinite(point.loss):
+        return course
+    before = tuple(sound for sound in course.window if sound.step < point.step)
+    loss, norm = _deviations(changed(course, window=before), point, rules)
+    if _stands_out(loss, norm, rules):
+        return course
+    after = course.window[len(before) :]
+    return changed(course, window=(*before, _sound(point), *after)[-rules.window_steps :])
 
 
 def _skipped(
@@ -269,6 +283,11 @@ def _deviations(course: Course, point: Point, rules: NumericsRules) -> tuple[_He
         _height(_told_apart(point.loss), losses, LOSS_SIGMA_MIN),
         _height(point.grad_norm, [sound.norm for sound in course.window], NORM_SIGMA_MIN),
     )
+
+
+def _stands_out(loss: _Height, norm: _Height, rules: NumericsRules) -> bool:
+    with_norm = norm.z > rules.norm_z and loss.z > rules.loss_z_with_norm
+    return loss.z > rules.loss_z or with_norm
 
 
 def _told_apart(loss: float) -> float:
