@@ -174,6 +174,10 @@ class SimulatedOutside:
         """Ask the registry's decider."""
         assert job.placement is not None
         layout = job.placement.layout
+        # Nearly always all have told: their names need not be read out of as many messages then.
+        host_ids: Sequence[str] = (*job.placement.host_ids, *job.leftovers)
+        if len(holdings) != len(host_ids):
+            host_ids = [holding.host_id for holding in holdings]
         await self._ground.control_is_there()
         await asyncio.sleep(self._times.plan_s)
         done = await self._services.histories.handle(
@@ -182,7 +186,7 @@ class SimulatedOutside:
                 generation=job.generation,
                 world_size=layout.world_size,
                 layout=layout,
-                holdings=self._ground.held([holding.host_id for holding in holdings]),
+                holdings=self._ground.held(host_ids),
                 from_step=from_step,
                 at_ms=self._clock.now_ms(),
                 checkpoints=self._ground.complete(),

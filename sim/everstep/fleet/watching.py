@@ -144,26 +144,24 @@ def _evidence(
 ) -> Evidence:
     """Write down what the monitor would have gathered by now; ``silent`` None: nobody was asked."""
     echoes = () if echo_rank is None else (Echo(rank=echo_rank, host_id="", at_ms=failed_ms),)
-    if silent is None:
-        hosts = tuple(
-            HostView(host_id=host.host_id, ranks=host.ranks, heard_ms=now_ms)
-            for host in watch.hosts
-        )
-    else:
-        hosts = tuple(
+    there = (now_ms, None, Probe.NOT_ASKED if silent is None else Probe.ANSWERED)
+    gone = (failed_ms, failed_ms, Probe.NO_ANSWER)
+    hosts = []
+    for host in watch.hosts:
+        heard_ms, dropped_ms, probe = gone if host.host_id in (silent or ()) else there
+        hosts.append(
             HostView(
                 host_id=host.host_id,
                 ranks=host.ranks,
-                heard_ms=failed_ms if host.host_id in silent else now_ms,
-                dropped_ms=failed_ms if host.host_id in silent else None,
-                probe=Probe.NO_ANSWER if host.host_id in silent else Probe.ANSWERED,
+                heard_ms=heard_ms,
+                dropped_ms=dropped_ms,
+                probe=probe,
                 asked_ms=asked_ms,
             )
-            for host in watch.hosts
         )
     return Evidence(
         generation=watch.generation,
-        hosts=hosts,
+        hosts=tuple(hosts),
         ended=tuple(watch.ended[rank] for rank in sorted(watch.ended)),
         echoes=echoes,
         root_ms=signs_ms if watch.ended else 0,

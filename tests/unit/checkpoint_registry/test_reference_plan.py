@@ -277,7 +277,7 @@ def test_plan_is_what_each_rank_alone_would_have_been_given(
     assert (laid_out.step, sources(laid_out), planned.passed_over) == expected
     first = [found[0].split()[0] for found in expected[1] if found]
     counts = (first.count("own"), first.count("peer"), first.count("object"))
-    assert preferred_counts(laid_out) == counts
+    assert preferred_counts(laid_out) == planned.counts == counts
 
 
 @given(HOSTS, st.permutations(range(3)))

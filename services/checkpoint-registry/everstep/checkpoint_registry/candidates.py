@@ -16,12 +16,14 @@ from everstep.checkpoint_registry.commands import (
     HostHoldings,
     PlanRestore,
 )
+from everstep.checkpoint_registry.events import Holder
 from everstep.checkpoint_registry.state import History
 from everstep.core.placement import Layout
 from everstep.core.resharding import why_unreachable
 
 # Snapshots of one step that may be restored, and the host whose memory holds them.
 Held = tuple[HostHoldings, HeldSnapshots]
+_Ranks = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +59,57 @@ def by_layout(there: Candidate, request: PlanRestore, history: History) -> Itera
         )
 
 
-def missing_in(candidate: Candidate, request: PlanRestore) -> list[int]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """The ranks that are in memory: whose own snapshots are, and of which there is any copy."""
+
+    own: frozenset[int]
+    every: frozenset[int]
+
+
+def kept_in(memory: Sequence[Held]) -> Kept:
+    """Return the ranks of which there are snapshots in memory."""
+    own = frozenset[int]().union(*[held.ranks for _, held in memory if held.own])
+    return Kept(own=own, every=own.union(*[held.ranks for _, held in memory if not held.own]))
+
+
+def holders_of(memory: Sequence[Held]) -> tuple[Holder, ...]:
+    """Bring together what each host holds of each generation; newer writers before older."""
+    told: dict[int, dict[str, tuple[HostHoldings, _Ranks, _Ranks]]] = {}
+    for host, held in memory:
+        hosts = told.get(held.generation)
+        if hosts is None:
+            hosts = told[held.generation] = {}
+        first, own, replicas = hosts.get(host.host_id) or (host, (), ())
+        if held.own:
+            own = tuple(sorted({*own, *held.ranks})) if own else held.ranks
+        else:
+            replicas = tuple(sorted({*replicas, *held.ranks})) if replicas else held.ranks
+        hosts[host.host_id] = (first, own, replicas)
+    return tuple(
+        [
+            Holder(
+                host_id=host_id,
+                address=host.address,
+                peer_port=host.peer_port,
+                generation=generation,
+                own=own,
+                replicas=replicas,
+            )
+            for generation in sorted(told, reverse=True)
+            for host_id, (host, own, replicas) in told[generation].items()
+        ]
+    )
+
+
+def missing_in(candidate: Candidate, kept: Kept, request: PlanRestore) -> list[int]:
     """Return the ranks, of the candidate's layout, that have no source."""
     old = candidate.old_layout
     world_size = request.world_size if old is None else old.world_size
     shards = candidate.checkpoint.shards if candidate.checkpoint else ()
     if len(shards) == world_size:
         return []
-    there = {shard.rank for shard in shards}
-    there.update(*(held.ranks for _, held in candidate.memory))
+    there = kept.every.union([shard.rank for shard in shards]) if shards else kept.every
     return [] if len(there) == world_size else [r for r in range(world_size) if r not in there]
 
 

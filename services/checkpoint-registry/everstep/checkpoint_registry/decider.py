@@ -38,7 +38,7 @@ from everstep.checkpoint_registry.events import (
 )
 from everstep.checkpoint_registry.judging import decide_judging
 from everstep.checkpoint_registry.object_keys import manifest_key, prefix_of
-from everstep.checkpoint_registry.policy import FRESH, plan_restore, preferred_counts
+from everstep.checkpoint_registry.policy import FRESH, plan_restore
 from everstep.checkpoint_registry.state import Checkpoint, History, Phase
 from everstep.core.decision import Accepted, Rejected
 from everstep.core.ids import is_valid_id
@@ -297,7 +297,7 @@ def _plan(command: PlanRestore, history: History) -> Accepted[HistoryEvent] | Re
     plan = plan_restore(command, history)
     if isinstance(plan, Rejected):
         return plan
-    own, peer, stored = preferred_counts(plan.laid_out)
+    own, peer, stored = plan.counts
     planned = RestorePlanned(
         job_id=command.job_id,
         generation=command.generation,

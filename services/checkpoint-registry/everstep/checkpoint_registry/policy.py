@@ -19,7 +19,10 @@ from typing import Final
 from everstep.checkpoint_registry.candidates import (
     Candidate,
     Held,
+    Kept,
     by_layout,
+    holders_of,
+    kept_in,
     missing_in,
     why_not_across,
     world_size_of,
@@ -27,11 +30,10 @@ from everstep.checkpoint_registry.candidates import (
 from everstep.checkpoint_registry.commands import (
     CompleteFacts,
     HeldSnapshots,
-    HostHoldings,
     Known,
     PlanRestore,
 )
-from everstep.checkpoint_registry.events import Holder, RestoreLaidOut, SourceDistrusted
+from everstep.checkpoint_registry.events import RestoreLaidOut, SourceDistrusted
 from everstep.checkpoint_registry.lineage import NO_CEILING, Lineage
 from everstep.checkpoint_registry.retention import Reason
 from everstep.checkpoint_registry.state import History, damage_in_words
@@ -49,9 +51,13 @@ NAMED_MAX: Final = 8  # ranks or steps in one sentence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The laid out plan, and in sentences why newer steps were not taken."""
+    """The laid out plan, and in sentences why newer steps were not taken.
+
+    ``counts`` are the plan's ``preferred_counts``.
+    """
 
     laid_out: RestoreLaidOut
+    counts: tuple[int, int, int]
     passed_over: tuple[str, ...]
 
 
@@ -89,10 +95,11 @@ def plan_restore(request: PlanRestore, history: History) -> Plan | Rejected:
     for step in (step for step in steps if step <= latest):
         there = Candidate(memory=memory.get(step, ()), checkpoint=checkpoints.get(step))
         for candidate in by_layout(there, request, history):
-            missing = missing_in(candidate, request)
+            kept = kept_in(candidate.memory)
+            missing = missing_in(candidate, kept, request)
             across = why_not_across(candidate, request, missing)
             if not across:
-                return _plan(request, step, candidate, passed_over, lost=missing)
+                return _plan(request, step, candidate, kept, passed_over, lost=missing)
             why = f" ({said[step]})" if step in said else ""
             short = f"{_ranks(missing)} no source" if missing else across
             passed_over[step] = spoilt.get(step) or f"{short}{why}"
@@ -104,7 +111,7 @@ def plan_restore(request: PlanRestore, history: History) -> Plan | Rejected:
             + (_in_one(passed_over) or "nothing is stored")
             + advice,
         )
-    return _plan(request, FRESH, Candidate(memory=(), checkpoint=None), passed_over)
+    return _plan(request, FRESH, Candidate(memory=(), checkpoint=None), kept_in(()), passed_over)
 
 
 def _was_kept(request: PlanRestore, history: History) -> bool:
@@ -119,11 +126,15 @@ def _was_kept(request: PlanRestore, history: History) -> bool:
 
 def preferred_counts(plan: RestoreLaidOut) -> tuple[int, int, int]:
     """Count the ranks by preferred source: own memory, peer memory, object store."""
-    own = set().union(*(holder.own for holder in plan.holders))
-    peer = set().union(*(holder.replicas for holder in plan.holders)) - own
+    own = frozenset[int]().union(*[holder.own for holder in plan.holders])
+    every = own.union(*[holder.replicas for holder in plan.holders])
+    return _counts(plan, Kept(own=own, every=every))
+
+
+def _counts(plan: RestoreLaidOut, kept: Kept) -> tuple[int, int, int]:
     whole = plan.world_size - len(plan.lost)
-    stored = whole - len(own) - len(peer) if plan.step != FRESH else 0
-    return len(own), len(peer), stored
+    stored = whole - len(kept.every) if plan.step != FRESH else 0
+    return len(kept.own), len(kept.every) - len(kept.own), stored
 
 
 def _memory(request: PlanRestore, history: History) -> tuple[dict[int, list[Held]], dict[int, str]]:
@@ -276,6 +287,7 @@ def _plan(
     request: PlanRestore,
     step: int,
     candidate: Candidate,
+    kept: Kept,
     passed_over: Mapping[int, str],
     *,
     lost: Sequence[int] = (),
@@ -286,7 +298,7 @@ def _plan(
         generation=request.generation,
         step=step,
         world_size=old.world_size if old is not None else request.world_size,
-        holders=_holders(candidate.memory),
+        holders=holders_of(candidate.memory),
         shards=stored.shards if stored else (),
         shards_generation=stored.generation if stored else 0,
         at_ms=request.at_ms,
@@ -294,34 +306,10 @@ def _plan(
         old_layout=old,
         lost=tuple(lost),
     )
-    return Plan(laid_out=laid_out, passed_over=_newest_first(passed_over, step))
-
-
-def _holders(memory: Sequence[Held]) -> tuple[Holder, ...]:
-    """Bring together what each host holds of each generation; newer writers before older."""
-    told: dict[int, dict[str, tuple[HostHoldings, list[tuple[int, ...]]]]] = {}
-    for host, held in memory:
-        hosts = told.get(held.generation)
-        if hosts is None:
-            hosts = told[held.generation] = {}
-        parts = hosts.get(host.host_id)
-        if parts is None:
-            parts = hosts[host.host_id] = (host, [(), ()])
-        ranks, mine = parts[1], int(held.own)
-        ranks[mine] = tuple(sorted({*ranks[mine], *held.ranks})) if ranks[mine] else held.ranks
-    return tuple(
-        [
-            Holder(
-                host_id=host_id,
-                address=host.address,
-                peer_port=host.peer_port,
-                generation=generation,
-                own=own,
-                replicas=replicas,
-            )
-            for generation in sorted(told, reverse=True)
-            for host_id, (host, (replicas, own)) in told[generation].items()
-        ]
+    return Plan(
+        laid_out=laid_out,
+        counts=_counts(laid_out, kept),
+        passed_over=_newest_first(passed_over, step),
     )
 
 

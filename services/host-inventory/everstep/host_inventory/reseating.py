@@ -23,15 +23,15 @@ from everstep.host_inventory.state import Fleet, Host, HostState, Job
 
 def reseat(job: Job, old: Placement, fleet: Fleet) -> Placed | HostsShort:
     """Keep every seat whose host still serves; give each other seat to the nearest spare."""
-    seats = {seat.host_id: seat for seat in old.hosts}
     broken = [seat for seat in old.hosts if not _serves(job.job_id, seat, fleet)]
-    kept = seats.keys() - {seat.host_id for seat in broken}
+    kept = set(old.host_ids).difference([seat.host_id for seat in broken])
     spares = sorted(
-        (
+        [
             host
             for host_id, host in fleet.hosts.items()
-            if host.state is HostState.SPARE and host_id not in kept
-        ),
+            # Most have a job: to look at that first is the quicker way to say that they are none.
+            if not host.job_id and host.state is HostState.SPARE and host_id not in kept
+        ],
         key=lambda host: host.host_id,
     )
     homes = _homes(broken, old, kept, fleet)
@@ -50,7 +50,7 @@ def reseat(job: Job, old: Placement, fleet: Fleet) -> Placed | HostsShort:
             detail=f"{len(broken)} of {len(old.hosts)} hosts of job {job.job_id} need a "
             f"replacement and {len(heirs)} spare hosts have the chips for it",
         )
-    hosts = tuple(_heir_seat(seat, heirs, fleet) for seat in old.hosts)
+    hosts = tuple([_heir_seat(seat, heirs, fleet) for seat in old.hosts])
     return Placed(placement=Placement(layout=old.layout, hosts=hosts))
 
 

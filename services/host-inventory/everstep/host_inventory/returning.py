@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from operator import attrgetter
 from typing import assert_never
 
 from everstep.core.decision import Accepted, Rejected
@@ -67,7 +68,7 @@ def freed(
     job_id: str, staying: Collection[str], at_ms: int, fleet: Fleet, care: Care
 ) -> tuple[HostCordoned, ...]:
     """Cordon the hosts that a job gives up and a person waits for."""
-    return tuple(
+    given_up = [
         cordoned(
             host,
             reason=host.maintenance.reason,
@@ -76,10 +77,11 @@ def freed(
             care=care,
             fault=Fault.NONE,
         )
-        for _, host in sorted(fleet.hosts.items())
-        if host.job_id == job_id and host.maintenance is not None
+        for host in fleet.hosts.values()
+        if host.maintenance is not None and host.job_id == job_id
         if host.cordon is None and host.host_id not in staying
-    )
+    ]
+    return tuple(sorted(given_up, key=attrgetter("host_id")))
 
 
 def unknown_host(host_id: str) -> Rejected:
