@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from everstep.controller.wiring import NAME as CONTROLLER
 from everstep.sim.stage import Stage
 from everstep.sim.telling import JOB, Story, launch, step_of
 
@@ -49,6 +50,26 @@ async def bad_copy_of_the_newest_step_while_waiting(stage: Stage) -> None:
     await _goes_on_from(stage, step)
 
 
+async def taker_of_copies_lost_while_waiting(stage: Stage) -> None:
+    """A second host dies as it is told what to bring; that must not keep the others waiting.
+
+    Half a minute later the one with the first one's copies is lost, too.
+    """
+    world = stage.world
+    owner, holder, step = await _one_lost(stage)
+    [taker] = (
+        host_id
+        for host_id in stage.hosts_of(JOB)
+        if host_id not in {owner, holder} and world.hosts[host_id].pod != world.hosts[holder].pod
+    )
+    await stage.appended(CONTROLLER, "hosts_short")
+    await asyncio.sleep(0.01)
+    world.power_off(taker)
+    await asyncio.sleep(WAIT_S / 2)
+    world.power_off(holder)
+    await _goes_on_from(stage, step)
+
+
 async def _one_lost_while_nobody_is_spare(stage: Stage) -> tuple[str, int]:
     """Let a job wait for a minute; returns who holds the lost host's copies, and the step."""
     _, holder, step = await _one_lost(stage)
@@ -86,4 +107,5 @@ STORIES: Final[tuple[Story, ...]] = (
     pair_lost_one_by_one_while_waiting,
     pod_of_the_only_copies_lost_while_waiting,
     bad_copy_of_the_newest_step_while_waiting,
+    taker_of_copies_lost_while_waiting,
 )

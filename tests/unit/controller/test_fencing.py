@@ -13,6 +13,7 @@ from everstep.controller.fencing import (
     UNREACHABLE_AFTER_S,
     start_host,
     stop_hosts,
+    until_silent,
 )
 from everstep.core.ports import Message
 from everstep.service.commands import host_subject
@@ -150,3 +151,23 @@ def test_host_that_is_there_and_never_starts_is_given_up():
     was_started, _, took_s = started(99)
     assert not was_started
     assert START_S_MAX <= took_s < 2 * START_S_MAX
+
+
+def test_host_is_watched_until_it_has_been_silent():
+    """A lost answer is no silence."""
+    probed: list[Message] = []
+
+    async def probe(message: Message) -> bytes:
+        probed.append(message)
+        if len(probed) > 10 or len(probed) == 5:
+            await asyncio.Event().wait()
+        return ProbeHostReply(outcome=Outcome(accepted=True)).SerializeToString()
+
+    async def scene() -> float:
+        running = asyncio.get_running_loop()
+        bus = MemoryBus()
+        await bus.serve(host_subject("h1", "cmd.probe"), probe)
+        await until_silent(bus, VirtualClock(running), "h1")
+        return running.time()
+
+    assert 10 < loop.run(scene()) < 10 + 2 * UNREACHABLE_AFTER_S

@@ -29,6 +29,7 @@ from everstep.wire.v1.common_pb2 import CommandReply
 UNREACHABLE_AFTER_S: Final = 3.0
 RETRY_PAUSE_S: Final = 0.1
 ANSWER_S_MAX: Final = 2.0  # killing and reaping ranks takes milliseconds; a loaded host may be slow
+LOOK_S: Final = 1.0  # between two looks at a host that is busy; chosen, a look is one small message
 PROBE_S_MAX: Final = 0.4  # as the monitor gives a host to say that it is there
 # A host may have to end another job's ranks first, for which agents take up to some seconds.
 START_S_MAX: Final = 15.0
@@ -81,6 +82,14 @@ async def start_host(
                 return None
             if isinstance(error, NoResponders):
                 await asyncio.sleep(RETRY_PAUSE_S)
+
+
+async def until_silent(bus: Bus, clock: Clock, host_id: str) -> None:
+    """Ask whether a host is there, again and again; returns when it has been silent."""
+    there = True
+    while there:
+        there = await _is_there(bus, clock, host_id)
+        await asyncio.sleep(LOOK_S * there)
 
 
 async def _stop(bus: Bus, clock: Clock, host_id: str, command: StopRanks) -> StopRanksReply | None:

@@ -19,6 +19,7 @@ from everstep.controller.fencing import (
     ANSWER_S_MAX,
     start_host,
     stop_hosts,
+    until_silent,
 )
 from everstep.controller.starting import start_commands
 from everstep.controller.state import Job
@@ -309,13 +310,27 @@ class BusOutside:
     async def bring(
         self, job_id: str, generation: int, step: int, sources: Mapping[str, RestoreSources]
     ) -> None:
-        """Tell each its part; a refusal is in its log, and what it holds is asked again."""
+        """Tell each its part; a refusal is in its log, and what it holds is asked again.
+
+        One that is lost meanwhile keeps nobody waiting: others may have to take its part.
+        """
         commands = (
             (host, RestoreRanks(job_id=job_id, generation=generation, step=step, sources=part))
             for host, part in sources.items()
         )
-        asked = (self._ask(host, "restore", command, BRING_S_MAX) for host, command in commands)
-        await asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.gather(*(self._bring(host, command) for host, command in commands))
+
+    async def _bring(self, host_id: str, command: RestoreRanks) -> None:
+        tasks = (
+            asyncio.create_task(self._ask(host_id, "restore", command, BRING_S_MAX)),
+            asyncio.create_task(until_silent(self._bus, self._clock, host_id)),
+        )
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
         """Tell every host; one that hears is enough, because ranks agree on the step."""
