@@ -152,9 +152,10 @@ def next_actions(job: Job) -> tuple[Action, ...]:
         waiting = job.phase is Phase.WAITING_FOR_HOSTS
         lost = () if waiting else job.lost_hosts
         actions.append(Place(generation=job.generation, lost_hosts=lost))
-        stay = tuple(host for host in job.hosts_to_fence if host not in job.unsound_hosts)
-        if waiting and job.fenced and len(stay) > 1:
-            actions.append(KeepTwice(generation=job.generation, hosts=stay))
+        if waiting and job.fenced:
+            stay = tuple(host for host in job.hosts_to_fence if host not in job.unsound_hosts)
+            if len(stay) > 1:
+                actions.append(KeepTwice(generation=job.generation, hosts=stay))
     if job.fenced and job.placed:
         if job.restore_step is None:
             actions.append(Plan(generation=job.generation, from_step=job.from_step))
@@ -208,8 +209,8 @@ def measured_hosts(job: Job) -> tuple[str, ...]:
     """Return the hosts whose steps are listened to: the first one, and more over the placement."""
     if job.placement is None:
         return ()
-    hosts = job.placement.host_ids
-    return hosts[:: -(-len(hosts) // MEASURED_HOSTS_MAX)]
+    seats = job.placement.hosts
+    return tuple(seat.host_id for seat in seats[:: -(-len(seats) // MEASURED_HOSTS_MAX)])
 
 
 def ended(job: Job) -> str:

@@ -114,7 +114,7 @@ def new_hosts(job: Job | None, placement: Placement) -> tuple[str, ...]:
     """Return the hosts that take over seats in ``placement``; none at the first one."""
     if job is None or job.placement is None:
         return ()
-    return tuple(sorted(set(placement.host_ids) - set(job.placement.host_ids)))
+    return tuple(sorted(set(placement.host_ids).difference(job.placement.host_ids)))
 
 
 def _why_never(layout: Layout, fleet: Fleet) -> str:

@@ -291,9 +291,10 @@ def _placed(fleet: Fleet, event: JobPlaced) -> Fleet:
     hosts = dict(fleet.hosts)
     for host_id in _held_hosts(fleet, event.job_id) - held:
         hosts[host_id] = replace(hosts[host_id], job_id="")
-    for host_id in held & hosts.keys():
-        if hosts[host_id].job_id != event.job_id:
-            hosts[host_id] = replace(hosts[host_id], job_id=event.job_id)
+    for host_id in held:
+        host = hosts.get(host_id)
+        if host is not None and host.job_id != event.job_id:
+            hosts[host_id] = replace(host, job_id=event.job_id)
     job = Job(
         job_id=event.job_id,
         generation=event.generation,
