@@ -101,3 +101,8 @@ def test_incident_that_says_other_lost_steps_is_found(said, monkeypatch):
 def test_host_whose_clock_is_an_hour_ahead_does_not_stretch_its_job(seed):
     """What it tells of has happened by then; the job took a minute, not an hour."""
     assert run_seed(seed).wrong == ()
+
+
+def test_restart_by_a_person_while_something_is_noted_is_in_no_incident():
+    """Seed 81016: the books took the note for what the restart came of, and missed its steps."""
+    assert run_seed(81016).wrong == ()

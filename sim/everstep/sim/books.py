@@ -24,6 +24,7 @@ from everstep.monitor.codec import CODEC
 from everstep.monitor.events import IncidentRecovered, Mark
 from everstep.monitor.ledger import Cause, Ledger
 from everstep.monitor.projections import MARKS, STEP_METRICS
+from everstep.monitor.state import BESIDE
 from everstep.monitor.wiring import NAME as MONITOR
 from everstep.sim.truth import Made
 from everstep.sim.world import World
@@ -121,13 +122,14 @@ class Books:
             )
         incidents = await queries.incidents(self._world.backing.tables.connection, job_id)
         said = sum(incident["lost_steps"] or 0 for incident in incidents)
+        ends = [incident for incident in incidents if incident["action"] not in BESIDE]
         # What was not heard of when its generation's incident was opened is in none: a step is told
         # when it is kept, by each host for itself, and the verdict may come in between.
-        heard = {incident["generation"]: incident["step"] for incident in incidents}
+        heard = {incident["generation"]: incident["step"] for incident in ends}
         low = sum(step <= heard.get(made.generation, 0) for step, made in truth.lost[job_id])
-        known = {incident["generation"] for incident in incidents}
+        known = {incident["generation"] for incident in ends}
         if not {generation - 1 for generation in begun_ms if generation > 1} <= known:
-            low = 0  # begun by a person, or because a host did not answer: there is no incident
+            low = 0  # by a person, a move, or because a host did not answer: no incident began it
         if not low <= said <= len(truth.lost[job_id]):
             self._fail(
                 job_id,
