@@ -53,7 +53,8 @@ def test_groups_are_matched_as_their_ranks_would_be():
         tp, dp = rng.choice([1, 2, 4]), rng.choice([1, 2, 3, 4])
         was = Layout(pp=rng.choice([1, 2]), dp_replicate=rng.choice([1, 2]), dp_shard=dp, tp=tp)
         now_tp = tp if rng.random() < 0.8 else rng.choice([1, 2, 4])
-        now = Layout(pp=was.pp, dp_replicate=1, dp_shard=rng.choice([1, 2, 3, 4]), tp=now_tp)
+        now_pp = was.pp if rng.random() < 0.8 else rng.choice([1, 2])
+        now = Layout(pp=now_pp, dp_replicate=1, dp_shard=rng.choice([1, 2, 3, 4]), tp=now_tp)
         hosts = [
             SimpleNamespace(host_id=h.host_id, ranks=r, replica_host_id=rng.choice(HOSTS).host_id)
             for h, r in seated(rng, was)

@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
-from everstep.core.errors import InvalidInput
 from everstep.core.placement import Layout, Placement
-from everstep.core.resharding import Sources
+from everstep.core.resharding import sources_needed
 from everstep.host_inventory.state import Host
 
 Seats = list[tuple[Host, tuple[int, ...]]]
 Kind = tuple[str, int]  # pod and how many ranks a seat has: hosts that can swap
+Holders = dict[int, dict[int, list[str]]]  # by stage, and by the old block in it
+
+NOTHING: Final[frozenset[int]] = frozenset()
 
 
 def settle(seats: Seats, old: Placement, layout: Layout) -> Seats:
@@ -27,10 +30,13 @@ def settle(seats: Seats, old: Placement, layout: Layout) -> Seats:
     for host, ranks in seats:
         alike[host.pod, len(ranks)].append((host, ranks))
     holders = _holders(old, alike, size)
-    sources = Sources(_by_block(old.layout, size), _by_block(layout, size))
+    needed = _needed(old.layout, layout, size)
     settled: Seats = []
     for kind, some in sorted(alike.items()):
-        offers = {ranks: _offers(holders[kind], _needed(sources, ranks, size)) for _, ranks in some}
+        offers = {
+            ranks: _offers(holders[kind], [rank // size for rank in ranks[::size]], needed)
+            for _, ranks in some
+        }
         settled += _matched(some, offers)
     return sorted(settled, key=lambda seat: seat[1])
 
@@ -50,39 +56,47 @@ def _block(seats: Seats, old: Placement, layout: Layout) -> int:
     return size if whole and old.layout.tp == size else 1
 
 
-def _by_block(layout: Layout, size: int) -> Layout:
-    """Return the layout of the blocks: what holds for ranks in it, holds for whole blocks."""
-    return replace(layout, tp=layout.tp // size)
-
-
-def _holders(
-    old: Placement, alike: Mapping[Kind, Seats], size: int
-) -> dict[Kind, dict[int, list[str]]]:
+def _holders(old: Placement, alike: Mapping[Kind, Seats], size: int) -> dict[Kind, Holders]:
     """Return which hosts of a kind have a snapshot of an old block, their own or a copy."""
     kinds = {host.host_id: kind for kind, some in alike.items() for host, _ in some}
-    found: dict[Kind, dict[int, list[str]]] = {kind: defaultdict(list) for kind in alike}
+    found: dict[Kind, Holders] = {kind: {} for kind in alike}
+    in_stage = old.layout.world_size // old.layout.pp // size
     for seat in old.hosts:
+        blocks = [divmod(rank // size, in_stage) for rank in seat.ranks[::size]]
         for host_id in (seat.host_id, seat.replica_host_id):
             if host_id in kinds:
-                for rank in seat.ranks[::size]:
-                    found[kinds[host_id]][rank // size].append(host_id)
+                holders = found[kinds[host_id]]
+                for stage, block in blocks:
+                    holders.setdefault(stage, {}).setdefault(block, []).append(host_id)
     return found
 
 
-def _needed(sources: Sources, ranks: Sequence[int], size: int) -> set[int]:
-    """Return the old blocks that a seat's new ranks are put together from."""
-    try:
-        return set().union(*[sources.of(rank // size) for rank in ranks[::size]])
-    except InvalidInput:  # other stages: nothing of it can be used
-        return set()
+def _needed(old: Layout, new: Layout, size: int) -> list[frozenset[int]]:
+    """Return for each new block of a stage the old ones that it is put together from.
+
+    Both count from their stage's first block: stages are alike.
+    """
+    one, now = (replace(layout, pp=1, tp=layout.tp // size) for layout in (old, new))
+    if old.pp != new.pp:  # its stages hold other layers: nothing of it can be used
+        return [NOTHING] * now.world_size
+    return [frozenset(sources_needed(one, now, block)) for block in range(now.world_size)]
 
 
-def _offers(holders: Mapping[int, list[str]], needed: set[int]) -> dict[int, list[str]]:
-    """Return the hosts that hold something of the needed blocks, by how many of them."""
+def _offers(
+    holders: Holders, blocks: Sequence[int], needed: Sequence[frozenset[int]]
+) -> dict[int, list[str]]:
+    """Return the hosts that hold something of what new blocks need, by how many old blocks."""
+    by_stage: dict[int, frozenset[int]] = {}
+    for block in blocks:
+        stage, like = divmod(block, len(needed))
+        before = by_stage.get(stage)
+        by_stage[stage] = needed[like] if before is None else before | needed[like]
     counts: dict[str, int] = {}
-    for block in holders.keys() & needed:
-        for host_id in holders[block]:
-            counts[host_id] = counts.get(host_id, 0) + 1
+    for stage, wanted in by_stage.items():
+        there = holders.get(stage, {})
+        for block in there.keys() & wanted:
+            for host_id in there[block]:
+                counts[host_id] = counts.get(host_id, 0) + 1
     by_count: dict[int, list[str]] = defaultdict(list)
     for host_id, count in counts.items():
         by_count[count].append(host_id)
