@@ -10,7 +10,7 @@ from tests.unit.controller.facts import JOB, RUNNING, begun
 
 from everstep.controller.codec import AGGREGATE
 from everstep.controller.commands import RecordLost, RecoverJob, Verdict
-from everstep.controller.events import HostsFenced
+from everstep.controller.events import HostsFenced, RestoreDecided
 
 JOBS = spec(AGGREGATE)
 WRONG = RecoverJob(
@@ -52,6 +52,16 @@ def test_wrong_bits_that_are_found_while_the_job_moves_are_gone_back_behind(caus
     inconclusive = replace(WRONG, verdict=Verdict.RESTART)
     moving.when(inconclusive).then(begun(3, "recovery", 50, incident_id="i1", before_step=50))
     moving.when(replace(inconclusive, before_step=0)).then()
+
+
+def test_move_that_went_on_from_before_the_wrong_bits_does_not_go_back_once_more():
+    """The registry had heard of them when it made the plan; the host is out all the same."""
+    before = RestoreDecided(job_id=JOB, generation=2, step=WRONG.before_step - 1)
+    moved = JOBS.given(*RUNNING, begun(2, "grow", 40), before)
+    moved.when(WRONG).then(replace(REPLACED, generation=3, before_step=0))
+    moved.when(replace(WRONG, verdict=Verdict.RESTART)).then()
+    after = JOBS.given(*RUNNING, begun(2, "grow", 40), replace(before, step=WRONG.before_step))
+    after.when(WRONG).then(replace(REPLACED, generation=3))
 
 
 def test_wrong_bits_that_are_found_while_the_job_is_paused_are_not_resumed_from():

@@ -57,6 +57,8 @@ from everstep.controller.generations import (
     again,
     back,
     failed,
+    finds_bad_states,
+    goes_back,
     held,
     next_generation,
     paused_or_resumed,
@@ -132,15 +134,11 @@ def _is_current(command: RunCommand, job: Job) -> bool:
 
 
 def _is_last_word(command: RunCommand, job: Job) -> bool:
-    if isinstance(command, RecoverJob):
-        return _goes_back(command) and command.incident_id != job.incident_id
-    return isinstance(command, RecordFinished)
-
-
-def _goes_back(command: RecoverJob) -> bool:
-    """Whether an incident says that what was made last must not be gone on from."""
-    corrupt = command.kind == SILENT_CORRUPTION and command.before_step > 0
-    return corrupt or command.verdict is Verdict.ROLL_BACK
+    if not isinstance(command, RecoverJob):
+        return isinstance(command, RecordFinished)
+    known = command.incident_id == job.incident_id
+    names = finds_bad_states(command) and command.verdict is not Verdict.RESTART
+    return not known and (names or goes_back(command, job))
 
 
 def _launch(command: LaunchJob, job: Job) -> Decision:
@@ -283,7 +281,7 @@ def _by_the_run(command: RunCommand, job: Job) -> Decision:
 
 
 def _recover(command: RecoverJob, job: Job) -> Decision:
-    if job.cause == "pause" and _goes_back(command) and command.generation < job.generation:
+    if job.cause == "pause" and finds_bad_states(command) and command.generation < job.generation:
         paused = paused_or_resumed(job, "pause", command.at_ms)
         return Accepted((back(paused, job, command),))
     if job.cause in {"pause", "stop"}:
@@ -302,7 +300,7 @@ def _recover(command: RecoverJob, job: Job) -> Decision:
     unsound = command.hosts if command.verdict is Verdict.REPLACE_IF_SPARE else ()
     why = policy.last_cause(command, job)
     begun = again(job, lost, command.at_ms, why=why, incident=command.incident_id, unsound=unsound)
-    if _goes_back(command):
+    if goes_back(command, job):
         begun = back(begun, job, command)
     if isinstance(begun, GenerationBegun) and lost and command.kind == SILENT_CORRUPTION:
         begun = replace(begun, lost_why=command.kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from everstep.controller import policy
-from everstep.controller.commands import RecoverJob
+from everstep.controller.commands import RecoverJob, Verdict
 from everstep.controller.events import (
     Event,
     GenerationBegun,
@@ -14,7 +14,7 @@ from everstep.controller.events import (
     JobStopped,
     PauseRequested,
 )
-from everstep.controller.state import COMING_UP, Job, Phase
+from everstep.controller.state import COMING_UP, SILENT_CORRUPTION, Job, Phase
 
 Begun = GenerationBegun | JobFailed
 
@@ -113,6 +113,23 @@ def held(job: Job, incident: RecoverJob) -> tuple[Event, ...]:
         remark=f"held: {incident.reason}{choice if parts else ''}",
     )
     return requested, begun
+
+
+def finds_bad_states(command: RecoverJob) -> bool:
+    """Whether an incident says that what was made last is bad."""
+    corrupt = command.kind == SILENT_CORRUPTION and command.before_step > 0
+    return corrupt or command.verdict is Verdict.ROLL_BACK
+
+
+def goes_back(command: RecoverJob, job: Job) -> bool:
+    """Whether the job is to go on from before what is bad, unless a move has done so since."""
+    gone_back = (
+        command.generation < job.generation
+        and command.verdict is not Verdict.ROLL_BACK  # its batches are to be left out, too
+        and job.restore_step is not None
+        and job.restore_step < command.before_step
+    )
+    return finds_bad_states(command) and not gone_back
 
 
 def back(begun: Begun, job: Job, incident: RecoverJob) -> Begun:
