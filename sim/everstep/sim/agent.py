@@ -56,6 +56,9 @@ class Agent:
         for run in host.runs.values():
             self.process.run(self.carrier.replicate(run))
             run.replicate.set()
+        # What was kept while no agent was there lies in the durable slots.
+        kept = [run.durable for run in host.runs.values() if run.durable is not None]
+        host.uploads += [one for one in kept if one not in host.uploads]
         for durable in host.uploads:
             self.process.run(self.carrier.upload(durable))
 

@@ -85,7 +85,21 @@ def uri_of(step: int, rank: int, *, generation: int = 1) -> str:
     return f"jobs/{JOB}/step-{step:08d}/gen-{generation}/rank-{rank:05d}.shard"
 
 
+async def agent_away_while_a_checkpoint_is_taken(stage: Stage) -> None:
+    """The one that comes back finds the durable slots full, and stores what is in them."""
+    await launch(stage)
+    await stage.step_reached(JOB, 18)
+    host = stage.world.hosts[stage.hosts_of(JOB)[0]]
+    assert host.agent is not None
+    host.agent.kill()
+    await stage.step_reached(JOB, 20)
+    stage.world.start_agent(host.host_id)
+    await stage.stored(JOB, 20, limit_s=30.0)
+    await stage.finish(1)
+
+
 STORIES: Final[tuple[Story, ...]] = (
+    agent_away_while_a_checkpoint_is_taken,
     restart_from_a_damaged_step,
     damaged_step_is_passed_over_from_then_on,
     restart_while_the_object_store_is_away,
