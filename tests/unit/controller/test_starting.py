@@ -71,7 +71,7 @@ def test_every_host_gets_the_sources_of_its_ranks():
 def test_start_from_the_beginning_names_no_sources():
     """To any host; of which generation's checkpoint they would be is said all the same."""
     nothing = RestoreSources(shards_generation=4)
-    assert sources_by_host(PLACEMENT, nothing) == {host: nothing for host in ("a", "b", "c")}
+    assert sources_by_host(PLACEMENT, nothing) == dict.fromkeys(("a", "b", "c"), nothing)
 
 
 def test_sources_are_counted_as_the_new_placement_sees_them():
