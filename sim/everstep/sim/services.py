@@ -161,11 +161,12 @@ class Service:
 async def _controller(shell: Shell, endpoint: Endpoint, backing: Backing) -> None:
     del backing
     runner = make_runner(shell, BusOutside(endpoint, shell.clock))
-    live = []
-    for stream in await shell.store.streams(prefix=STREAM_PREFIX):
-        job: Job = await fold(shell.store, JOBS, stream)
-        if job.phase not in TERMINAL:
-            live.append(job.job_id)
+
+    async def live() -> list[str]:
+        streams = await shell.store.streams(prefix=STREAM_PREFIX)
+        jobs: list[Job] = [await fold(shell.store, JOBS, stream) for stream in streams]
+        return [job.job_id for job in jobs if job.phase not in TERMINAL]
+
     await wire_controller(shell, runner, live)
 
 

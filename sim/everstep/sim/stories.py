@@ -18,6 +18,7 @@ from everstep.sim import (
     pause_stories,
     recompute_stories,
     reopening_stories,
+    sibling_stories,
     store_stories,
     trust_stories,
 )
@@ -39,4 +40,5 @@ STORIES: Final[tuple[Story, ...]] = (
     *copies_stories.STORIES,
     *pause_stories.STORIES,
     *store_stories.STORIES,
+    *sibling_stories.STORIES,
 )

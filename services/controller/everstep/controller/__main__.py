@@ -25,8 +25,11 @@ async def main() -> None:
     ) as shell:
         runner = make_runner(shell, BusOutside(shell.bus, shell.clock))
         shell.app.include_router(routes(runner, shell.store, shell.clock, shell.ids))
-        async with shell.store.reading() as connection:
-            live = await queries.live_job_ids(connection)
+
+        async def live() -> list[str]:
+            async with shell.store.reading() as connection:
+                return await queries.live_job_ids(connection)
+
         await wire_controller(shell, runner, live)
         try:
             await shell.run()

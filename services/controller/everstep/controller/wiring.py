@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
@@ -47,6 +48,10 @@ COMMANDS: Final[dict[type[ProtoMessage], type[Any]]] = {
     jobs_pb2.DrainHosts: DrainHosts,
 }
 FREES_HOSTS: Final = frozenset({"host_joined", "host_probed", "host_uncordoned", "job_released"})
+# How long a job may be without a driver whose launch another instance has taken and not outlived;
+# chosen: a look reads one column of one table.
+SIBLINGS_S: Final = 5.0
+LiveJobIds = Callable[[], Awaitable[Iterable[str]]]
 VERDICTS: Final = {
     incidents_pb2.RESTART: Verdict.RESTART,
     incidents_pb2.REPLACE: Verdict.REPLACE,
@@ -64,14 +69,32 @@ def make_runner(shell: Shell, outside: Outside) -> Runner:
     return Runner(shell.handler(AGGREGATE), outside, shell.clock)
 
 
-async def wire_controller(shell: Shell, runner: Runner, live_job_ids: Iterable[str]) -> None:
-    """Serve commands, follow events, and carry on with the jobs that have not ended."""
+async def wire_controller(shell: Shell, runner: Runner, live_job_ids: LiveJobIds) -> None:
+    """Serve commands, follow events, and carry on with the jobs that have not ended.
+
+    Args:
+        shell: the controller's.
+        runner: from ``make_runner``.
+        live_job_ids: reads which have not ended. Raises Unavailable.
+    """
     for request, kind in COMMANDS.items():
         await shell.serve_command(command_name(request), request, _serve(runner, kind))
     await shell.consume_events("monitor", _on_incident(runner))
     await shell.consume_events("host_inventory", _on_inventory(runner))
-    for job_id in live_job_ids:
+    for job_id in await live_job_ids():
         runner.wake(job_id)
+    shell.spawn("siblings", _siblings(runner, live_job_ids))
+
+
+def _siblings(runner: Runner, live_job_ids: LiveJobIds) -> Callable[[], Awaitable[None]]:
+    async def follow() -> None:
+        """Drive what another instance was told to launch, too: it may be gone."""
+        while True:
+            await asyncio.sleep(SIBLINGS_S)
+            for job_id in await live_job_ids():
+                runner.wake(job_id)
+
+    return follow
 
 
 def _serve(runner: Runner, kind: type[Any]) -> Callable[[Any], Awaitable[ProtoMessage]]:
