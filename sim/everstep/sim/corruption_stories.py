@@ -332,6 +332,8 @@ async def flipped_bit_from_the_beginning(stage: Stage) -> None:
     await stage.step_reached(JOB, WRONG)
     stage.world.power_off(hosts[0])
     await stage.running(JOB, 2)
+    await asyncio.sleep(5 * stage.world.pace.step_s)
+    assert stage.job(JOB).generation == 2, "somebody is blamed"
     await stage.finish(1)
     assert [one.kind for one in await stage.incidents(JOB)] == ["never_equal", "host_lost"]
     assert await stage.causes(JOB) == ["launch", "recovery"]
