@@ -1,4 +1,4 @@
-"""A host that left is not missed; one that is back, or was never heard of leaving, is."""
+"""Idle hosts: one that left is not missed; one that is back, or falls silent, is."""
 
 from __future__ import annotations
 
@@ -70,3 +70,34 @@ def test_host_that_is_back_after_it_left_is_heard_again():
     idle.expect(["h"], 3)
     idle.heard("h", 4)
     assert idle.heard_ms == (4,)
+
+
+async def test_idle_host_whose_incident_could_not_be_stored_is_found_again():
+    """A database that is away for a moment must not hide a dead spare for good."""
+    stage = Stage()
+    await stage.tick(7_000)
+    stage.watcher.heard("spare")
+    stage.dead.add("spare")
+    stage.store.away = True
+    await stage.tick(4_000)
+    stage.store.away = False
+    await stage.tick(12_000)
+    (incident,) = await stage.incidents()
+    assert incident.hosts == ("spare",)
+
+
+async def test_idle_host_that_does_not_answer_once_is_asked_again():
+    """A late answer is likelier than a lost machine, and nobody waits for the verdict."""
+    stage = Stage()
+    await stage.tick(7_000)
+    stage.watcher.heard("spare")
+    stage.mute.add("spare")
+    await stage.tick(3_500)
+    assert await stage.incidents() == []
+    stage.watcher.heard("spare")
+    await stage.tick(3_500)
+    assert await stage.incidents() == [], "it has spoken meanwhile: the count begins anew"
+    await stage.tick(1_500)
+    [incident] = await stage.incidents()
+    assert (incident.job_id, incident.hosts) == ("", ("spare",))
+    assert "silent for 4" in incident.reason

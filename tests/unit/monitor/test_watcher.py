@@ -349,18 +349,6 @@ async def test_ends_that_wait_for_the_database_come_before_a_verdict(stage):
     assert await stage.incidents() == []
 
 
-async def test_idle_host_whose_incident_could_not_be_stored_is_found_again(stage):
-    """A database that is away for a moment must not hide a dead spare for good."""
-    stage.watcher.heard("spare")
-    stage.dead.add("spare")
-    stage.store.away = True
-    await stage.tick(4_000)
-    stage.store.away = False
-    await stage.tick(12_000)
-    (incident,) = await stage.incidents()
-    assert incident.hosts == ("spare",)
-
-
 async def test_ranks_that_a_fence_did_not_reach_are_told_of_once_in_a_while(stage):
     """Not at first sight, since a fence may be on its way, and not with every heartbeat."""
     for mark, fields in ((Mark.BEGUN, {"cause": "recovery"}), (Mark.PLACED, {"hosts": HOSTS})):
@@ -395,18 +383,3 @@ async def test_snapshots_of_a_job_that_is_over_are_told_of_and_those_of_a_live_o
     assert await beats() == []
     await stage.watcher.mark(MarkJob(job_id="j", generation=2, mark=Mark.ENDED, cause="stopped"))
     assert await beats() == [("spare", 1)]
-
-
-async def test_idle_host_that_does_not_answer_once_is_asked_again(stage):
-    """A late answer is likelier than a lost machine, and nobody waits for the verdict."""
-    stage.watcher.heard("spare")
-    stage.mute.add("spare")
-    await stage.tick(3_500)
-    assert await stage.incidents() == []
-    stage.watcher.heard("spare")
-    await stage.tick(3_500)
-    assert await stage.incidents() == [], "it has spoken meanwhile: the count begins anew"
-    await stage.tick(1_500)
-    [incident] = await stage.incidents()
-    assert (incident.job_id, incident.hosts) == ("", ("spare",))
-    assert "silent for 4" in incident.reason

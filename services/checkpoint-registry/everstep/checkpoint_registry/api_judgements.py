@@ -240,7 +240,6 @@ def routes(
     @router.post("/jobs/{job_id}/suspicions", status_code=201)
     async def suspect(job_id: str, body: SuspectBody) -> Suspicions:
         """Restore nothing of a stretch of steps, in memory or stored."""
-        await require_known(job_id)
         command = SuspectSteps(
             job_id=job_id,
             suspicion_id="",

@@ -265,9 +265,8 @@ def planned(watch: Watch, generation: int, step: int) -> Watch:
     def after(ref: OpenIncidentRef) -> OpenIncidentRef:
         if ref in since:
             return replace(ref, lost_steps=lost if ref is since[0] else 0)
-        if ref.generation < generation or watch.restore_step is None:
-            return replace(ref, step=min(ref.step, step))
-        return ref
+        told_again = watch.restore_step is not None
+        return ref if told_again else replace(ref, step=min(ref.step, step))
 
     refs = tuple(after(ref) for ref in watch.open_incidents)
     return replace(watch, restore_step=step, open_incidents=refs)
