@@ -25,8 +25,12 @@ LAYOUTS_MAX: Final = 128
 
 
 def full_layout(spec: JobSpec) -> Layout:
-    """Return the layout that a person asked for."""
-    return Layout(**spec.layout.model_dump())
+    """Return the layout that a job's ranks are to have: what a person asked for.
+
+    An audit has the ranks of one replica, and its spec the layout of the job that it looks at.
+    """
+    sizes = spec.layout.model_dump()
+    return Layout(**sizes) if spec.audit is None else Layout(**{**sizes, "dp_replicate": 1})
 
 
 def smaller_layouts(spec: JobSpec, dp_min: int = 0) -> tuple[Layout, ...]:

@@ -38,6 +38,7 @@ SPECS_KEPT: Final = 256  # jobs that are looked at in turns
 # As JSON. Ranks have it in their environment, and Linux starts no process with a variable of 128
 # KiB (MAX_ARG_STRLEN): whatever a rank runs would fail. The rest is for a longer cwd or layout.
 SPEC_BYTES_MAX: Final = 120 * 1024
+WORK_PATTERN: Final = "^[0-9a-f]{16}:[0-9a-f]{16}$"
 FREE_FIELDS: Final = ("argv", "args", "env")  # whose contents a file could hold as well
 Few = Annotated[int, Field(ge=0, le=EVERY_STEPS_MAX)]
 
@@ -201,6 +202,25 @@ class CorruptionSpec(_Model):
     # Compare replicas by the norm of each one's own gradient, at every step; one that stands out is
     # looked at by a recompute, and nothing else. Costs one pass over the gradients.
     gradient_norms: bool = False
+    # After every so many complete checkpoints spare hosts load one and do the step after it again,
+    # one replica's share, replica after replica, and the bits are compared. Takes as many spares as
+    # a replica has hosts, and gives them back as soon as a job wants them. 0: never.
+    audit_every_checkpoints: Few = 0
+
+
+class AuditSpec(_Model):
+    """What makes a job an audit: it does one step of another job's again, and ends.
+
+    The rest of its spec is the other job's. It has the ranks of one replica, which say what their
+    own work comes to; nothing of it is kept.
+    """
+
+    job_id: Annotated[str, Field(min_length=1)]
+    step: Position  # of the complete checkpoint that it begins from; the next one is done again
+    replica: Position  # whose share: along dp_replicate
+    number: Count = 1  # of the audits of the same step and replica
+    # What the other job's ranks came to, outputs and gradient, in the order of this one's ranks.
+    works: tuple[Annotated[str, Field(pattern=WORK_PATTERN)], ...]
 
 
 class JobSpec(_Model):
@@ -221,6 +241,7 @@ class JobSpec(_Model):
     recovery: RecoverySpec = RecoverySpec()
     numerics: NumericsSpec = NumericsSpec()
     corruption: CorruptionSpec = CorruptionSpec()
+    audit: AuditSpec | None = None
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str = "."
 
@@ -228,6 +249,11 @@ class JobSpec(_Model):
     def is_script(self) -> bool:
         """Whether ``entry`` is a script path rather than ``module:function``."""
         return _is_script(self.entry)
+
+    @property
+    def last_step(self) -> int:
+        """The step with which the run ends."""
+        return self.steps if self.audit is None else self.audit.step + 1
 
     @model_validator(mode="before")
     @classmethod
@@ -268,11 +294,27 @@ class JobSpec(_Model):
                 f"recovery.dp_min: expected at most the layout's {self.layout.dp} data-parallel "
                 f"groups, got {self.recovery.dp_min}"
             )
+        if self.audit is not None:
+            _check_audit(self.audit, self)
         return self
 
 
 def _is_script(entry: str) -> bool:
     return PurePosixPath(entry).suffix == ".py" and ":" not in entry
+
+
+def _check_audit(audit: AuditSpec, spec: JobSpec) -> None:
+    layout = spec.layout
+    if audit.replica >= layout.dp_replicate:
+        raise ValueError(
+            f"audit.replica: expected less than dp_replicate {layout.dp_replicate}, got "
+            f"{audit.replica}"
+        )
+    if audit.step >= spec.steps:
+        raise ValueError(f"audit.step: expected less than steps {spec.steps}, got {audit.step}")
+    ranks = layout.world_size // layout.dp_replicate
+    if len(audit.works) != ranks:
+        raise ValueError(f"audit.works: expected one of each of {ranks} ranks, got {len(audit.works)}")
 
 
 def _check_batch(data: DataSpec, layout: LayoutSpec) -> None:

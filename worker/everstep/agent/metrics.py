@@ -40,6 +40,7 @@ class Checked:
     rerun: Rerun | None = None
     local_norm: float = 0.0
     recomputed_wrong: tuple[str, ...] = ()
+    own: Work | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

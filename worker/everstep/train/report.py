@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from everstep.core.system import Clock
-from everstep.train.shadow import Rerun
+from everstep.train.shadow import Rerun, Work
 
 HEALTH_OK: Final = "ok"
 HEALTH_SKIPPED: Final = "skipped_non_finite"
@@ -21,11 +21,13 @@ class Checked:
         rerun: fingerprints of its work and of the work that it re-ran; None: none at this step.
         local_norm: of its own gradient, before ranks add up; 0: not asked.
         recomputed_wrong: modules whose recomputed outputs were not the first ones.
+        own: fingerprints of its own work, where an audit may do it again; None: nobody asks.
     """
 
     rerun: Rerun | None = None
     local_norm: float = 0.0
     recomputed_wrong: tuple[str, ...] = ()
+    own: Work | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

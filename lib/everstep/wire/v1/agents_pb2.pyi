@@ -210,14 +210,16 @@ class RankStep(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., step: _Optional[int] = ..., step_time_ms: _Optional[float] = ..., blocked_ms: _Optional[float] = ..., data_wait_ms: _Optional[float] = ..., stall_ms: _Optional[float] = ..., loss: _Optional[float] = ..., grad_norm: _Optional[float] = ..., tokens: _Optional[int] = ..., health: _Optional[str] = ..., completed_at_ms: _Optional[int] = ..., first: _Optional[bool] = ..., kept: _Optional[bool] = ..., durable: _Optional[bool] = ..., schedule_version: _Optional[int] = ..., own_ms: _Optional[float] = ..., position: _Optional[int] = ..., poisoned: _Optional[bool] = ..., fingerprints: _Optional[_Iterable[_Union[Fingerprint, _Mapping]]] = ..., compared_step: _Optional[int] = ..., verified_step: _Optional[int] = ..., shadow_ms: _Optional[float] = ..., checked: _Optional[_Union[Checked, _Mapping]] = ...) -> None: ...
 
 class Checked(_message.Message):
-    __slots__ = ("rerun", "local_norm", "recomputed_wrong")
+    __slots__ = ("rerun", "local_norm", "recomputed_wrong", "own")
     RERUN_FIELD_NUMBER: _ClassVar[int]
     LOCAL_NORM_FIELD_NUMBER: _ClassVar[int]
     RECOMPUTED_WRONG_FIELD_NUMBER: _ClassVar[int]
+    OWN_FIELD_NUMBER: _ClassVar[int]
     rerun: Rerun
     local_norm: float
     recomputed_wrong: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, rerun: _Optional[_Union[Rerun, _Mapping]] = ..., local_norm: _Optional[float] = ..., recomputed_wrong: _Optional[_Iterable[str]] = ...) -> None: ...
+    own: Work
+    def __init__(self, rerun: _Optional[_Union[Rerun, _Mapping]] = ..., local_norm: _Optional[float] = ..., recomputed_wrong: _Optional[_Iterable[str]] = ..., own: _Optional[_Union[Work, _Mapping]] = ...) -> None: ...
 
 class Rerun(_message.Message):
     __slots__ = ("of", "own", "other")

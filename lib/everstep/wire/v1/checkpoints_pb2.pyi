@@ -36,18 +36,20 @@ class Holder(_message.Message):
     def __init__(self, host_id: _Optional[str] = ..., address: _Optional[str] = ..., peer_port: _Optional[int] = ..., generation: _Optional[int] = ..., own: _Optional[_Iterable[int]] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RestoreSources(_message.Message):
-    __slots__ = ("holders", "shards", "shards_generation", "old_layout", "lost")
+    __slots__ = ("holders", "shards", "shards_generation", "old_layout", "lost", "of_job_id")
     HOLDERS_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     SHARDS_GENERATION_FIELD_NUMBER: _ClassVar[int]
     OLD_LAYOUT_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    OF_JOB_ID_FIELD_NUMBER: _ClassVar[int]
     holders: _containers.RepeatedCompositeFieldContainer[Holder]
     shards: _containers.RepeatedCompositeFieldContainer[Shard]
     shards_generation: int
     old_layout: _common_pb2.Layout
     lost: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, holders: _Optional[_Iterable[_Union[Holder, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., shards_generation: _Optional[int] = ..., old_layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., lost: _Optional[_Iterable[int]] = ...) -> None: ...
+    of_job_id: str
+    def __init__(self, holders: _Optional[_Iterable[_Union[Holder, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., shards_generation: _Optional[int] = ..., old_layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., lost: _Optional[_Iterable[int]] = ..., of_job_id: _Optional[str] = ...) -> None: ...
 
 class ReportShards(_message.Message):
     __slots__ = ("job_id", "step", "generation", "host_id", "world_size", "shards", "data_state", "at_ms")
@@ -112,6 +114,18 @@ class PlanRestoreReply(_message.Message):
     passed_over: _containers.RepeatedScalarFieldContainer[str]
     sources: RestoreSources
     def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., step: _Optional[int] = ..., passed_over: _Optional[_Iterable[str]] = ..., sources: _Optional[_Union[RestoreSources, _Mapping]] = ...) -> None: ...
+
+class PlanAudit(_message.Message):
+    __slots__ = ("job_id", "step", "replica", "layout")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    replica: int
+    layout: _common_pb2.Layout
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., replica: _Optional[int] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ...) -> None: ...
 
 class ListSteps(_message.Message):
     __slots__ = ("job_id",)

@@ -101,6 +101,30 @@ class Claim(_message.Message):
     value: int
     def __init__(self, what: _Optional[str] = ..., whose: _Optional[int] = ..., rank: _Optional[int] = ..., host_id: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
 
+class StepAudited(_message.Message):
+    __slots__ = ("job_id", "step", "replica", "number", "audit_job_id", "hosts", "ranks", "finding", "why", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    FINDING_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    replica: int
+    number: int
+    audit_job_id: str
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    finding: str
+    why: str
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., replica: _Optional[int] = ..., number: _Optional[int] = ..., audit_job_id: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ..., ranks: _Optional[_Iterable[int]] = ..., finding: _Optional[str] = ..., why: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
 class IncidentRecovered(_message.Message):
     __slots__ = ("incident_id", "job_id", "recovered_at_ms", "lost_ms", "lost_steps")
     INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
