@@ -59,6 +59,7 @@ def decode_start(command: StartRanks, host_id: str) -> Start:
         if command.sources.HasField("old_layout")
         else None,
         lost=tuple(command.sources.lost),
+        restore_job_id=command.sources.of_job_id,
         schedule=decode_schedule(command.schedule) if command.HasField("schedule") else None,
         corrections=from_wire(command.corrections, Corrections),
     )

@@ -53,6 +53,7 @@ class Resharder:
                 start.restore_of(one),
                 damaged if one == old_rank else None,
                 old=True,
+                of_job_id=start.restore_job_id,
             )
 
         elder = elder_of(old, new, rank, lost=lost).rank

@@ -60,13 +60,17 @@ CHUNK_BYTES: Final = 4 << 20  # large against a request's overhead, small agains
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
-    """What is to be brought here, and on whose behalf; ``old``: of a rank of another layout."""
+    """What is to be brought here, and on whose behalf.
+
+    ``old``: of a rank of another layout; ``of_job_id``: of another job.
+    """
 
     job_id: str
     generation: int
     rank: int
     step: int
     old: bool = False
+    of_job_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +102,7 @@ class Restorer:
         damaged: Damaged | None = None,
         *,
         old: bool = False,
+        of_job_id: str = "",
     ) -> Answer:
         """Return ``slot_ready`` or ``restore_failed``; never raises for a bad source.
 
@@ -109,8 +114,16 @@ class Restorer:
             damaged: what this was answered before, and is not to be used again.
             old: the rank is one of another layout: its snapshot is used where it lies, or brought
                 beside those of the new ranks.
+            of_job_id: whose snapshot it is, if not this job's.
         """
-        key = _Attempt(job_id=job_id, generation=generation, rank=plan.rank, step=step, old=old)
+        key = _Attempt(
+            job_id=job_id,
+            generation=generation,
+            rank=plan.rank,
+            step=step,
+            old=old,
+            of_job_id=of_job_id,
+        )
         if damaged is not None and self._answered(key) == damaged.answer:
             self._tasks.pop(key)  # else another rank has told before, and it is brought already
         if key not in self._tasks:
@@ -303,7 +316,8 @@ class Restorer:
             raise CorruptData(f"object checksum expected {source.checksum}, got {got}")
 
     def _commit(self, attempt: _Attempt, receiver: SlotReceiver | StreamReceiver) -> Path:
-        receiver.commit(job_id=attempt.job_id, rank=attempt.rank, step=attempt.step)
+        whose = attempt.of_job_id or attempt.job_id
+        receiver.commit(job_id=whose, rank=attempt.rank, step=attempt.step)
         return receiver.path
 
 

@@ -88,6 +88,7 @@ class Start:
         layout: of the job's ranks; None in records of older agents.
         old_layout: of the ranks that ``restores`` are of, if it is another one.
         lost: those of them of which there is nothing.
+        restore_job_id: whose snapshots ``restores`` are; "": the job's own.
     """
 
     job_id: str
@@ -108,6 +109,7 @@ class Start:
     layout: Layout | None = None
     old_layout: Layout | None = None
     lost: tuple[int, ...] = ()
+    restore_job_id: str = ""
 
     def restore_of(self, rank: int) -> RankRestore:
         """Return a rank's sources, none if the plan has none."""

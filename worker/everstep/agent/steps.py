@@ -56,7 +56,7 @@ class StepMessages:
     def begin(self, run: JobRun) -> None:
         """Gather for a new generation; what the older one left is sent."""
         self.flush(run.job_id)
-        last_step = parse_spec_json(run.start.spec_json).steps
+        last_step = parse_spec_json(run.start.spec_json).last_step
         self._gatherers[run.job_id] = (run, StepGatherer(frozenset(run.ranks), last_step))
 
     def add(self, run: JobRun, step: RankStep) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from everstep.core.errors import InvalidInput
-from everstep.core.spec import DataSpec
+from everstep.core.spec import DataSpec, JobSpec
 from everstep.data.loader import BatchPlan
 from everstep.data.shards import TokenShards, open_shards
 
@@ -122,6 +122,30 @@ class BatchSource:
     def _collated(self, samples: tuple[int, ...]) -> Any:
         assert self._dataset is not None
         return _moved(default_collate([self._dataset[one] for one in samples]), self._device)
+
+
+def source_of(
+    spec: JobSpec,
+    *,
+    group: int,
+    device: torch.device,
+    dataset: Dataset | None,
+    sizes: tuple[tuple[int, int], ...],
+) -> BatchSource:
+    """Return what makes the batches of one of a job's data-parallel groups.
+
+    Raises:
+        InvalidInput: the spec or the corpus does not fit.
+    """
+    return BatchSource(
+        require_data(spec.data),
+        seed=spec.seed,
+        group=group,
+        groups=spec.layout.dp,
+        device=device,
+        dataset=dataset,
+        sizes=sizes,
+    )
 
 
 def require_data(spec: DataSpec | None) -> DataSpec:

@@ -17,6 +17,7 @@ from everstep.core.corrections import NO_CORRECTIONS, Corrections
 from everstep.core.errors import InvalidInput
 from everstep.core.schedule import Schedule, first_schedule
 from everstep.core.spec import JobSpec, parse_spec_json
+from everstep.memory.layout import rank_dir
 
 T = TypeVar("T")
 
@@ -61,6 +62,12 @@ class RankEnvironment:
     def is_bare(self) -> bool:
         """Whether no agent looks after this rank."""
         return self.agent_socket is None
+
+    @property
+    def rank_dir(self) -> Path:
+        """Where the rank's snapshots lie in the host's memory; there is none in bare runs."""
+        assert self.memory_dir is not None, "a bare run keeps nothing"
+        return rank_dir(self.memory_dir, self.job_id, self.rank)
 
     def schedule_for(self, spec: JobSpec) -> Schedule:
         """Return how often to snapshot at first."""

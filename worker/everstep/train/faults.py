@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from everstep.core.errors import InvalidInput
-from everstep.core.spec import LayoutSpec
+from everstep.core.spec import AuditSpec, LayoutSpec
 from everstep.core.system import Clock, SystemClock
 from everstep.faults.kinds import (
     EVERY_RANK,
@@ -243,12 +243,24 @@ class Injector:
 
 
 def injector(
-    env: Mapping[str, str], rank: int, layout: LayoutSpec | None = None
+    env: Mapping[str, str],
+    rank: int,
+    layout: LayoutSpec | None = None,
+    *,
+    audit: AuditSpec | None = None,
 ) -> Injector | None:
-    """Return what makes this rank obey, None when no fault is meant for it. Raises InvalidInput."""
+    """Return what makes this rank obey, None when no fault is meant for it.
+
+    An audit's ranks have the numbers of others, and its spec their faults: it obeys only those
+    that are meant for its host by name.
+
+    Raises:
+        InvalidInput: a fault cannot be read.
+    """
     host = env.get("EVERSTEP_HOST_ID", "")
     shape = layout if layout is not None else LayoutSpec()
-    found = [one for one in read_faults(env) if one.host in ("", host)]
+    hosts = ("", host) if audit is None else (host,)
+    found = [one for one in read_faults(env) if one.host in hosts]
     told_of = [one for one in found if _concerns(one, rank, shape)]
     if not told_of:
         return None

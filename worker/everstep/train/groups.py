@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from everstep.core.elastic import full_layout
 from everstep.core.errors import InvalidInput
 from everstep.core.spec import JobSpec
 from everstep.train.environment import RankEnvironment
@@ -97,7 +98,7 @@ def build_mesh(spec: JobSpec, device: torch.device) -> DeviceMesh:
     Raises:
         InvalidInput: the layout does not multiply out to the world size.
     """
-    layout, world_size = spec.layout, dist.get_world_size()
+    layout, world_size = full_layout(spec), dist.get_world_size()
     if layout.world_size != world_size:
         raise InvalidInput(
             f"layout pp {layout.pp} x dp_replicate {layout.dp_replicate} x dp_shard "

@@ -1,7 +1,10 @@
 """Work done again to compare the bits, and what it has shown: all that a run needs of it.
 
-Nothing is hooked, and no step costs anything, while the job spec asks for neither recomputes nor
-norms.
+Another replica may do it in the same run (``shadow``), or spare hosts beside it: an audit, a job of
+one replica's ranks that loads a stored checkpoint, does the step after it and says what that came
+to. So ranks say what their own work comes to in each step that follows a durable snapshot.
+
+Nothing is hooked, and no step costs anything, while the job spec asks for none of it, nor norms.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 from everstep.core.errors import InvalidInput
-from everstep.core.spec import CorruptionSpec
+from everstep.core.spec import CorruptionSpec, JobSpec
 from everstep.memory.control import Phase
 from everstep.train.batches import Batch, BatchSource
 from everstep.train.control import Agreement
@@ -45,6 +48,7 @@ class Recompute:
         mesh: the run's.
         group: all ranks, for CPU tensors.
         generation: pairs are rotated from another place after each restart.
+        audit: the run is one: its first step is what it is for.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Recompute:
         mesh: DeviceMesh,
         group: dist.ProcessGroup,
         generation: int,
+        audit: bool,
     ) -> None:
         modules = list(state.modules.values())
         self._meters = meters
@@ -75,6 +80,9 @@ class Recompute:
             modules=modules,
             gradients=self._gradients,
         )
+        self._is_audited = rules.audit_every_checkpoints > 0
+        if audit:
+            self._shadow.ask_own()
 
     @property
     def active(self) -> bool:
@@ -104,6 +112,15 @@ class Recompute:
         watch.shadow_ms += watch.now_ms() - begun_ms
         self._meters.own_time.lap_ms()
 
+    def own_begins(self) -> None:
+        """Note that the loop gets this rank's own batch now."""
+        self._shadow.own_begins()
+
+    def completed(self, *, durable: bool) -> None:
+        """Note the end of a step, and whether a durable snapshot was taken of it."""
+        if durable and self._is_audited:
+            self._shadow.ask_own()
+
     def end(self, optimizers: Iterable[Optimizer], loss: float | None) -> None:
         """End it, with everything as it was."""
         self._shadow.end(optimizers, loss)
@@ -115,14 +132,14 @@ class Recompute:
 
     def agreed(self, agreement: Agreement) -> None:
         """Note what there is to tell of a step that all ranks have made."""
-        rerun = self._shadow.agreed(differs=agreement.rerun_differs, asked=agreement.recompute)
+        rerun, own = self._shadow.agreed(differs=agreement.rerun_differs, asked=agreement.recompute)
         local_norm = self._gradients.take_squared_norm() ** 0.5
-        if rerun is not None or local_norm:
-            self._meters.watch.checked = Checked(rerun=rerun, local_norm=local_norm)
+        if rerun is not None or own is not None or local_norm:
+            self._meters.watch.checked = Checked(rerun=rerun, local_norm=local_norm, own=own)
 
 
 def recompute_for(
-    rules: CorruptionSpec,
+    spec: JobSpec,
     state: TrackedState,
     meters: Meters,
     *,
@@ -131,8 +148,12 @@ def recompute_for(
     generation: int,
 ) -> Recompute | None:
     """Return what the job asks for; None: nothing."""
+    rules, is_audit = spec.corruption, spec.audit is not None
     replicas = mesh["dp_replicate"].size() * mesh["dp_shard"].size()
     wanted = rules.recompute_every_steps > 0 or (rules.gradient_norms and replicas > 1)
+    wanted = wanted or rules.audit_every_checkpoints > 0 or is_audit
     if rules.on_corruption == "off" or not wanted:
         return None
-    return Recompute(rules, state, meters, mesh=mesh, group=group, generation=generation)
+    return Recompute(
+        rules, state, meters, mesh=mesh, group=group, generation=generation, audit=is_audit
+    )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -82,16 +82,24 @@ class ReshardingSource:
         rank: of the new layout.
         threads: how many fill tensors at the same time; with more than one they are filled, and
             damage is told of, only when ``finish`` returns.
+        is_audit: no group is new: it does the work of its elder's once more.
 
     Raises:
         RestoreFailedError: the snapshots do not belong together, or the elder's is not among them.
     """
 
     def __init__(
-        self, readers: Mapping[int, SlotReader], slots: OldSlots, rank: int, threads: int = 1
+        self,
+        readers: Mapping[int, SlotReader],
+        slots: OldSlots,
+        rank: int,
+        threads: int = 1,
+        *,
+        is_audit: bool = False,
     ) -> None:
         try:
-            self._elder = elder_of(slots.old, slots.new, rank, lost=slots.lost)
+            elder = elder_of(slots.old, slots.new, rank, lost=slots.lost)
+            self._elder = replace(elder, is_new=False) if is_audit else elder
         except InvalidInput as error:
             raise RestoreFailedError(str(error)) from None
         if self._elder.rank not in readers:

@@ -27,6 +27,7 @@ import msgspec
 from everstep.agent.framing import Frame
 from everstep.core.errors import CorruptData, NotFoundError
 from everstep.core.placement import Layout
+from everstep.core.spec import AuditSpec, JobSpec
 from everstep.data.loader import DataState
 from everstep.memory.control import Control
 from everstep.memory.layout import SLOT_COUNT, control_path, read_fence, slot_path
@@ -114,6 +115,19 @@ def refuse_fenced(environment: RankEnvironment) -> None:
         )
 
 
+def require_checkpoint(plan: Plan, audit: AuditSpec) -> None:
+    """Check that an audit begins from the step that it is of.
+
+    Raises:
+        RestoreFailedError: it does not.
+    """
+    if plan.slot is None or plan.step != audit.step:
+        got = f"step {plan.step}" if plan.slot is not None else "nothing"
+        raise RestoreFailedError(
+            f"an audit of job {audit.job_id} begins from step {audit.step}, but {got} was brought"
+        )
+
+
 def threads_for(host_ranks: int) -> int:
     """Return how many threads may fill tensors in a rank of a host with so many.
 
@@ -132,9 +146,13 @@ class Restorer:
         directory: of the rank's slots.
         channel: to the agent, which is told of slots that are damaged.
         threads: see ``SlotSource``.
+        is_audit: see ``ReshardingSource``.
     """
 
-    def __init__(self, directory: Path, channel: AgentChannel, threads: int = 1) -> None:
+    def __init__(
+        self, directory: Path, channel: AgentChannel, threads: int = 1, *, is_audit: bool = False
+    ) -> None:
+        self._is_audit = is_audit
         self._directory = directory
         self._channel = channel
         self._threads = threads
@@ -207,7 +225,7 @@ class Restorer:
                     raise RestoreFailedError(
                         f"{path}: expected step {plan.step}, got {readers[old].step}"
                     )
-            source = ReshardingSource(readers, slots, rank, self._threads)
+            source = ReshardingSource(readers, slots, rank, self._threads, is_audit=self._is_audit)
             with contextlib.closing(source):
                 state.restore(source)
                 source.finish()
@@ -239,6 +257,13 @@ class Restorer:
     def close(self) -> None:
         """Let go of the slots; the random states are no longer to be had."""
         self._open.close()
+
+
+def restorer_for(environment: RankEnvironment, spec: JobSpec, channel: AgentChannel) -> Restorer:
+    """Return what restores this rank."""
+    threads = threads_for(len(environment.host_ranks))
+    is_audit = spec.audit is not None
+    return Restorer(environment.rank_dir, channel, threads, is_audit=is_audit)
 
 
 def _opened(path: Path) -> SlotReader:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -23,24 +21,22 @@ from everstep.core.spec import JobSpec
 from everstep.core.system import Clock
 from everstep.data.loader import DataState
 from everstep.memory.control import Phase
-from everstep.memory.layout import rank_dir
 from everstep.train import faults, own_time, randomness, recomputing
-from everstep.train.batches import Batch, BatchSource, Dataset, require_data
+from everstep.train.batches import Batch, Dataset, source_of
 from everstep.train.beginning import Beginning, Sign
 from everstep.train.channel import AgentChannel
 from everstep.train.control import Agreement, StepCollective, Vote, from_notes, noted
 from everstep.train.correcting import batch_sizes, corrected, scaled_rates
 from everstep.train.endings import RunStoppedError
 from everstep.train.environment import RankEnvironment
-from everstep.train.fitting import require_room
 from everstep.train.gradients import GradientsOf
 from everstep.train.groups import build_mesh, choose_device, control_group, join_world
-from everstep.train.opening import open_snapshots
+from everstep.train.opening import open_saver
 from everstep.train.phases import PhaseNote
 from everstep.train.recompute import Meters, Recompute, recompute_for
 from everstep.train.report import HEALTH_OK, HEALTH_SKIPPED, NO_SLOT, StepReport, StepWatch
 from everstep.train.requests import Requests
-from everstep.train.restoring import Plan, Restorer, threads_for, wait_for_plan
+from everstep.train.restoring import Plan, Restorer, restorer_for, wait_for_plan
 from everstep.train.saving import Saver
 from everstep.train.state import TrackedState
 from everstep.train.tracked_optimizers import tracked_ones
@@ -84,7 +80,7 @@ class Run:
         self._data_state = corrected(DataState(), spec, environment.corrections)
         self._watch = StepWatch(clock)
         self._own_time = own_time.measure(self.device, clock)
-        self._injector = faults.injector(os.environ, self.rank, spec.layout)
+        self._injector = faults.injector(os.environ, self.rank, spec.layout, audit=spec.audit)
         self._phase = PhaseNote(environment)
         self._beginning = Beginning()
         self._last_is_written, self._first = False, True
@@ -108,6 +104,8 @@ class Run:
     def data_parallel_index(self) -> int:
         """Which share of the global batch this rank trains on."""
         replicate, shard = map(self.mesh.get_local_rank, ("dp_replicate", "dp_shard"))
+        if self.spec.audit is not None:
+            replicate = self.spec.audit.replica  # an audit has the ranks of this one
         return replicate * self.spec.layout.dp_shard + shard
 
     def seed_randomness(self) -> None:
@@ -140,22 +138,18 @@ class Run:
         self._scheduler = tracked.get("scheduler")
         environment = self._environment
         plan = wait_for_plan(self._channel)
-        if environment.memory_dir is not None:
-            directory = rank_dir(environment.memory_dir, environment.job_id, self.rank)
-            snapshots = open_snapshots(
-                environment, self.spec, self.mesh, directory=directory, state=self._state
-            )
-            hold = self.spec.corruption.on_corruption == "replace"
-            self._saver = Saver(snapshots, self._collective, self._clock, hold=hold)
-            if plan.slot is not None:
-                plan = self._restore(plan, directory)
-                assert plan.slot is not None
-                snapshots.restored(slot=plan.slot, step=plan.step)
-            else:
-                snapshots.begun_afresh()
-            snapshots.prepare(partial(require_room, environment))
+        self._saver, plan = open_saver(
+            environment,
+            self.spec,
+            self.mesh,
+            state=self._state,
+            collective=self._collective,
+            clock=self._clock,
+            plan=plan,
+            restore=self._restore,
+        )
         self._recompute = recompute_for(
-            self.spec.corruption,
+            self.spec,
             self._state,
             Meters(watch=self._watch, own_time=self._own_time, phase=self._phase),
             mesh=self.mesh,
@@ -187,12 +181,9 @@ class Run:
         Raises:
             InvalidInput: the spec or the corpus does not fit, or ``step`` was forgotten.
         """
-        layout = self.spec.layout
-        source = BatchSource(
-            require_data(self.spec.data),
-            seed=self.spec.seed,
+        source = source_of(
+            self.spec,
             group=self.data_parallel_index,
-            groups=layout.dp,
             device=self.device,
             dataset=dataset,
             sizes=batch_sizes(self._data_state, self._environment.corrections),
@@ -210,6 +201,8 @@ class Run:
                 batch = self._injector.loaded(before, batch)
             self._phase.enter(Phase.COMPUTING)
             self._watch.data_wait_ms += self._watch.now_ms() - begun_ms
+            if self._recompute is not None:
+                self._recompute.own_begins()
             yield batch
             if self._step_index != before + 1:
                 raise InvalidInput(
@@ -273,7 +266,10 @@ class Run:
         self._step_index += 1
         self._position = self._data_state.position
         self._data_state = self._data_state.advanced()
-        return self._complete(agreement)
+        report = self._complete(agreement)
+        if self.spec.audit is not None:
+            raise RunStoppedError  # what user code does behind its loop is the other job's to do
+        return report
 
     def finish(self) -> None:
         """End the run here: write the last snapshots, unless the last step has done so.
@@ -288,16 +284,17 @@ class Run:
             self._conclude(from_notes(notes), last=True)
         self._ended = True
 
-    def _restore(self, plan: Plan, directory: Path) -> Plan:
+    def _restore(self, plan: Plan) -> Plan:
         assert self._state is not None
-        threads = threads_for(len(self._environment.host_ranks))
-        self._restorer = Restorer(directory, self._channel, threads)
+        self._restorer = restorer_for(self._environment, self.spec, self._channel)
         plan, data_state = self._restorer.restore(
             plan, self._state, rank=self.rank, world_size=self.world_size
         )
         self._data_state = corrected(data_state, self.spec, self._environment.corrections)
         self._step_index = plan.step
-        self._ended = plan.step >= self.spec.steps  # else a loop of the user's own makes one more
+        self._ended = (
+            plan.step >= self.spec.last_step
+        )  # else a loop of the user's own makes one more
         return plan
 
     def _begin(self) -> None:
@@ -337,8 +334,8 @@ class Run:
         return agreement
 
     def _complete(self, agreement: Agreement) -> StepReport:
-        self.stopped = agreement.stop and self._step_index < self.spec.steps
-        self._ended = self.stopped or self._step_index >= self.spec.steps
+        self.stopped = agreement.stop and self._step_index < self.spec.last_step
+        self._ended = self.stopped or self._step_index >= self.spec.last_step
         if self._state is not None:
             self._state.notes = noted(agreement) | self._beginning.noted()
         return self._conclude(agreement, last=self._ended)
@@ -374,6 +371,8 @@ class Run:
             **watch.lap(),
         )
         self._first = False
+        if self._recompute is not None:
+            self._recompute.completed(durable=durable)
         self._channel.remember(step=step)
         told = asdict(self.report)
         if self._saver is None:

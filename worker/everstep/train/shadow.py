@@ -133,6 +133,7 @@ class Shadow:
         self._gradients = gradients
         self._outputs = Outputs(modules)
         self._kept: _Kept | None = None
+        self._own_is_asked = False
         self._of = 0  # whose work is made, or was last
         self._other: Work | None = None
         self._own: Work | None = None
@@ -145,6 +146,16 @@ class Shadow:
     def due(self, step: int) -> bool:
         """Whether the step that begins with ``step`` completed ones is to be shadowed."""
         return self._rounds.due(step)
+
+    def ask_own(self) -> None:
+        """Have the rank's own work of the next step fingerprinted, shadowed or not."""
+        self._own_is_asked = True
+        self._watch()
+
+    def own_begins(self) -> None:
+        """Leave out what has come since ``ask_own``: the loop gets its batch now."""
+        if self._own_is_asked:
+            self._watch()
 
     def begin(self) -> int:
         """Take the random states of another replica; returns its data-parallel group."""
@@ -177,19 +188,24 @@ class Shadow:
         Sums of fingerprints are equal when each replica's work came out alike where it was re-run,
         and with a chance of one in 2**36 otherwise.
         """
-        if self._other is None:
+        if self._other is None and not self._own_is_asked:
             return 0
         self._own = self._seen(loss)
-        return self._own.summand() - self._other.summand()
+        return 0 if self._other is None else self._own.summand() - self._other.summand()
 
-    def agreed(self, *, differs: bool, asked: bool) -> Rerun | None:
-        """Take what all ranks have agreed on for this step; returns what there is to tell of it."""
+    def agreed(self, *, differs: bool, asked: bool) -> tuple[Rerun | None, Work | None]:
+        """Take what all ranks have agreed on for this step; returns what there is to tell of it.
+
+        That is what a shadow step has shown, and the rank's own work if it was asked for.
+        """
         found = None
         if self._own is not None and self._other is not None:
             found = Rerun(of=self._of, own=self._own, other=self._other)
+        own = self._own if self._own_is_asked else None
         self._own = self._other = None
+        self._own_is_asked = False
         self._rounds.agreed(shadowed=found is not None, differs=differs, asked=asked)
-        return found
+        return found, own
 
     def _watch(self) -> None:
         self._outputs.begin()
