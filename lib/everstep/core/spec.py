@@ -314,7 +314,9 @@ def _check_audit(audit: AuditSpec, spec: JobSpec) -> None:
         raise ValueError(f"audit.step: expected less than steps {spec.steps}, got {audit.step}")
     ranks = layout.world_size // layout.dp_replicate
     if len(audit.works) != ranks:
-        raise ValueError(f"audit.works: expected one of each of {ranks} ranks, got {len(audit.works)}")
+        raise ValueError(
+            f"audit.works: expected one of each of {ranks} ranks, got {len(audit.works)}"
+        )
 
 
 def _check_batch(data: DataSpec, layout: LayoutSpec) -> None:
@@ -382,4 +384,6 @@ def require_size(spec: JobSpec) -> None:
 
 
 def _invalid(error: ValidationError) -> InvalidInput:
-    return InvalidInput(joined(spec_problems(error.errors(), JobSpec.model_json_schema())))
+    schema = JobSpec.model_json_schema()
+    schema["properties"].pop("audit")  # nobody writes it: see AuditSpec
+    return InvalidInput(joined(spec_problems(error.errors(), schema)))

@@ -320,14 +320,16 @@ class JobFailed(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., why: _Optional[str] = ..., detail: _Optional[str] = ..., at_ms: _Optional[int] = ..., before_step: _Optional[int] = ..., skipped: _Optional[_Iterable[_Union[_common_pb2.PositionRange, _Mapping]]] = ...) -> None: ...
 
 class JobStopped(_message.Message):
-    __slots__ = ("job_id", "generation", "at_ms")
+    __slots__ = ("job_id", "generation", "at_ms", "detail")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    detail: str
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., at_ms: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class IntervalChanged(_message.Message):
     __slots__ = ("job_id", "generation", "schedule", "auto", "reason", "grounds", "waste_before", "waste_after", "at_ms")

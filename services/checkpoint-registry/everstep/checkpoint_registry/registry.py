@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from everstep.checkpoint_registry import codec
+from everstep.checkpoint_registry.auditing import Audits
 from everstep.checkpoint_registry.catalog import Catalog, CheckpointId
 from everstep.checkpoint_registry.commands import (
     CheckpointCommand,
@@ -27,8 +28,8 @@ from everstep.checkpoint_registry.memory_map import MemoryMap
 from everstep.checkpoint_registry.policy import ONLY_SUSPECT
 from everstep.checkpoint_registry.state import Checkpoint, History
 from everstep.core.decision import Rejected
+from everstep.core.elastic import full_layout
 from everstep.core.errors import InvalidInput, Unavailable
-from everstep.core.placement import Layout
 from everstep.core.ports import Consumed
 from everstep.core.spec import parse_spec_json
 from everstep.service.grouping import Grouped
@@ -69,9 +70,11 @@ class Registry:
         memory: MemoryMap,
         judgements: Judgements,
         looks: Looks,
+        audits: Audits,
     ) -> None:
         self.judgements = judgements
         self.looks = looks
+        self.audits = audits
         self._checkpoints = checkpoints
         self._histories = histories
         self._catalog = catalog
@@ -215,18 +218,11 @@ class Registry:
             # Ours to read, not to judge: the controller has taken it. Defaults are kept then.
             _log.warning("job %s: cannot read its spec: %s", event.job_id, error)
             return
-        sizes = spec.layout
-        layout = Layout(
-            pp=sizes.pp,
-            dp_replicate=sizes.dp_replicate,
-            dp_shard=sizes.dp_shard,
-            tp=sizes.tp,
-        )
         command = NoteJob(
             job_id=event.job_id,
             keep_last=spec.checkpoint.keep_last,
             keep_days=spec.checkpoint.keep_days,
-            layout=layout,
+            layout=full_layout(spec),
             at_ms=event.at_ms,
         )
         await self._histories.handle(command, consumed=consumed)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from everstep.checkpoint_registry import codec
+from everstep.checkpoint_registry.auditing import Audits
 from everstep.checkpoint_registry.catalog import Catalog
 from everstep.checkpoint_registry.judgements import COMMANDS, Judgements
 from everstep.checkpoint_registry.keeper import CheckpointKeeper
 from everstep.checkpoint_registry.looking import Looks
 from everstep.checkpoint_registry.memory_map import SUBJECT, MemoryMap
 from everstep.checkpoint_registry.registry import Registry
+from everstep.checkpoint_registry.state import History
 from everstep.checkpoint_registry.sweep import Sweep, Sweeping
 from everstep.core.ports import ObjectStore
 from everstep.service.commands import command_name
@@ -33,14 +35,13 @@ async def wire_registry(
     histories = shell.handler(codec.HISTORIES)
     keeper = CheckpointKeeper(checkpoints, histories, catalog, objects, shell.clock)
     judgements = Judgements(checkpoints.state, histories, catalog, keeper, memory, shell.clock)
-    looks = Looks(
-        lambda job_id: histories.state(codec.history_stream(job_id)),
-        catalog,
-        objects,
-        judgements,
-        shell.clock,
-    )
-    registry = Registry(checkpoints, histories, catalog, keeper, memory, judgements, looks)
+
+    async def history_of(job_id: str) -> History:
+        return await histories.state(codec.history_stream(job_id))
+
+    looks = Looks(history_of, catalog, objects, judgements, shell.clock)
+    audits = Audits(history_of, catalog, looks)
+    registry = Registry(checkpoints, histories, catalog, keeper, memory, judgements, looks, audits)
     shell.on_commit(keeper.wake)
     shell.spawn("keeper", keeper.run)
     if sweeping is not None:
@@ -59,6 +60,9 @@ async def _serve(shell: Shell, registry: Registry) -> None:
     )
     await shell.serve_command(
         command_name(wire.PlanRestore), wire.PlanRestore, registry.plan_restore
+    )
+    await shell.serve_command(
+        command_name(wire.PlanAudit), wire.PlanAudit, registry.audits.plan_audit
     )
     await shell.serve_command(command_name(wire.ListSteps), wire.ListSteps, registry.list_steps)
     await shell.serve_command(

@@ -108,10 +108,10 @@ def routes(runner: Runner, store: PostgresStore, clock: Clock, ids: IdSource) ->
         )
 
     @router.get("")
-    async def jobs() -> dict[str, Any]:
-        """List all jobs, newest first."""
+    async def jobs(*, audits: bool = False) -> dict[str, Any]:
+        """List all jobs, newest first; with ``audits`` also those that did a step of them again."""
         async with store.reading() as connection:
-            return {"jobs": await queries.all_jobs(connection)}
+            return {"jobs": await queries.all_jobs(connection, with_audits=audits)}
 
     @router.get("/{job_id}")
     async def job(job_id: str) -> dict[str, Any]:

@@ -88,6 +88,15 @@ class DrainHosts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndAudit:
+    """Give the hosts of an audit back."""
+
+    job_id: str
+    why: str
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BeginDrain:
     """Spares can take the seats of ``hosts`` now."""
 
@@ -284,6 +293,7 @@ Command = (
     | ResumeJob
     | SaveCheckpoint
     | DrainHosts
+    | EndAudit
     | BeginDrain
     | BeginGrow
     | RecoverJob

@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
-from everstep.controller import moving, policy, rescheduling
+from everstep.controller import auditing, moving, policy, rescheduling
 from everstep.controller.commands import (
     BeginDrain,
     BeginGrow,
     Command,
     DrainHosts,
+    EndAudit,
     LaunchJob,
     PauseJob,
     RecordFenced,
@@ -118,6 +119,8 @@ def decide(command: Command, job: Job) -> Decision:
             return rescheduling.decide(command, job)
         case DrainHosts():
             return moving.drain_by_a_person(command, job)
+        case EndAudit():
+            return auditing.end(command, job)
         case _:
             stale = not _is_current(command, job) or job.phase in TERMINAL
             return NOTHING if stale else _by_the_run(command, job)
@@ -344,6 +347,8 @@ def _placed(command: RecordPlacement | RecordShort, job: Job) -> Decision:
     if job.placed or job.cause in {"pause", "stop"}:
         return NOTHING
     if isinstance(command, RecordShort):
+        if auditing.is_audit(job):
+            return Accepted((auditing.stopped(job, auditing.NO_SPARES, command.at_ms),))
         if job.phase is Phase.WAITING_FOR_HOSTS and job.missing == command.missing:
             return NOTHING
         short = HostsShort(

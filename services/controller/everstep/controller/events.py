@@ -209,11 +209,12 @@ class JobFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStopped:
-    """Ended on request."""
+    """Ended on request; ``detail`` says why an audit was not made."""
 
     job_id: str
     generation: int
     at_ms: int
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

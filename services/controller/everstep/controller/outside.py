@@ -21,7 +21,7 @@ from everstep.controller.fencing import (
     stop_hosts,
     until_silent,
 )
-from everstep.controller.starting import start_commands
+from everstep.controller.starting import plan_command, start_commands
 from everstep.controller.state import Job
 from everstep.core.decision import Rejected
 from everstep.core.elastic import full_layout, smaller_layouts
@@ -43,7 +43,6 @@ from everstep.wire.v1.checkpoints_pb2 import (
     CheckStep,
     CheckStepReply,
     HostHoldings,
-    PlanRestore,
     PlanRestoreReply,
     RestoreSources,
 )
@@ -271,18 +270,7 @@ class BusOutside:
         self, job: Job, holdings: Sequence[HostHoldings], from_step: int
     ) -> Planned | Rejected:
         """Ask the registry; idempotent per generation there."""
-        assert job.placement is not None
-        layout = job.placement.layout
-        command = PlanRestore(
-            job_id=job.job_id,
-            generation=job.generation,
-            world_size=layout.world_size,
-            layout=to_wire(layout, WireLayout()),
-            holdings=holdings,
-            from_step=from_step,
-            before_step=job.before_step,
-            at_ms=self._clock.now_ms(),
-        )
+        command = plan_command(job, holdings, from_step, self._clock.now_ms())
         reply = await send_command(
             self._bus, "checkpoint_registry", command, PlanRestoreReply, timeout_s=SERVICE_S_MAX
         )

@@ -260,8 +260,11 @@ def odd_end(finished: RecordFinished, job: Job) -> str:
     """
     spec = parse_spec_json(job.spec_json)
     untold = spec.is_script and finished.step == 0
-    early = not untold and finished.step < spec.steps
-    parts = (f"returned at step {finished.step} of {spec.steps}" if early else "", finished.detail)
+    early = not untold and finished.step < spec.last_step
+    parts = (
+        f"returned at step {finished.step} of {spec.last_step}" if early else "",
+        finished.detail,
+    )
     return "; ".join(filter(None, parts))
 
 

@@ -265,5 +265,7 @@ def _job_changes(fact: e.Event) -> dict[str, Any]:
             return {"step": fact.step, "detail": fact.detail}
         case e.JobFailed():
             return {"why": fact.why, "detail": fact.detail}
+        case e.JobStopped():
+            return {"detail": fact.detail} if fact.detail else {}
         case _:
             return {}

@@ -13,9 +13,14 @@ from everstep.controller.projections import GENERATIONS, INTERVALS, JOBS
 _STAGES = ("fenced", "placed", "planned", "started", "running")
 
 
-async def all_jobs(connection: AsyncConnection) -> list[dict[str, Any]]:
-    """Return every job without its generations, newest first."""
-    rows = await connection.execute(select(JOBS).order_by(JOBS.c.submitted_at_ms.desc()))
+async def all_jobs(
+    connection: AsyncConnection, *, with_audits: bool = False
+) -> list[dict[str, Any]]:
+    """Return every job without its generations, newest first; audits only if asked for."""
+    found = select(JOBS).order_by(JOBS.c.submitted_at_ms.desc())
+    if not with_audits:
+        found = found.where(JOBS.c.spec["audit"]["job_id"].astext.is_(None))
+    rows = await connection.execute(found)
     return [_job(dict(row)) for row in rows.mappings()]
 
 

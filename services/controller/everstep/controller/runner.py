@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from everstep.controller.answers import Answers
+from everstep.controller.auditing import Audits
 from everstep.controller.codec import STREAM_PREFIX
 from everstep.controller.commands import (
     BeginDrain,
@@ -77,6 +78,7 @@ class Runner:
         self._answers: dict[str, Answers] = {}
         self._strays = Strays(outside, self.state)
         self._hosts_freed = asyncio.Event()
+        self._audits = Audits()
         self.watch = Watch(outside, self.apply, clock)
         self.troubles = Troubles(clock)
 
@@ -134,6 +136,7 @@ class Runner:
             self._wakes.pop(job_id, None)
             self._answers.pop(job_id, None)
             self.troubles.forget(job_id)
+            self._audits.forget(job_id)
             self.watch.forget(job_id)
         if not task.cancelled() and task.exception() is not None:
             log.error("driver of job %s failed", job_id, exc_info=task.exception())
@@ -148,6 +151,7 @@ class Runner:
                 job = await self._state(job_id)
                 if job is None:
                     continue
+                self._audits.note(job)
                 wanted = next_actions(job)
                 for action in [a for a in running if a not in wanted]:
                     running.pop(action).cancel()
@@ -366,7 +370,12 @@ class Runner:
         return None
 
     async def _while_short(self, job: Job) -> None:
-        """Wait until hosts are freed, for a while, if the job has been told to wait or runs."""
+        """Wait until hosts are freed, for a while, if the job has been told to wait or runs.
+
+        Audits free theirs at once.
+        """
+        for command in self._audits.ended_for(job, self._clock.now_ms()):
+            await self.apply(command)
         if job.phase in {Phase.WAITING_FOR_HOSTS, Phase.RUNNING}:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hosts_freed.wait(), POLL_S)

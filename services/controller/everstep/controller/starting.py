@@ -19,7 +19,12 @@ from everstep.core.spec import JobSpec, parse_spec_json
 from everstep.wire.codec import from_wire, to_wire
 from everstep.wire.v1 import common_pb2
 from everstep.wire.v1.agents_pb2 import StartRanks
-from everstep.wire.v1.checkpoints_pb2 import RestoreSources
+from everstep.wire.v1.checkpoints_pb2 import (
+    HostHoldings,
+    PlanAudit,
+    PlanRestore,
+    RestoreSources,
+)
 
 NOBODY: Final[frozenset[int]] = frozenset()
 FOR_EVER: Final = 2**62  # beyond any run's steps, and an int64
@@ -32,6 +37,32 @@ class SourceCounts:
     own_memory: int
     peer_memory: int
     object_store: int
+
+
+def plan_command(
+    job: Job, holdings: Sequence[HostHoldings], from_step: int, at_ms: int
+) -> PlanRestore | PlanAudit:
+    """Return what the registry is asked about where a placed job's ranks load from."""
+    assert job.placement is not None
+    spec, layout = parse_spec_json(job.spec_json), job.placement.layout
+    if spec.audit is not None:
+        theirs = Layout(**spec.layout.model_dump())
+        return PlanAudit(
+            job_id=spec.audit.job_id,
+            step=spec.audit.step,
+            replica=spec.audit.replica,
+            layout=to_wire(theirs, common_pb2.Layout()),
+        )
+    return PlanRestore(
+        job_id=job.job_id,
+        generation=job.generation,
+        world_size=layout.world_size,
+        layout=to_wire(layout, common_pb2.Layout()),
+        holdings=holdings,
+        from_step=from_step,
+        before_step=job.before_step,
+        at_ms=at_ms,
+    )
 
 
 def sources_by_host(placement: Placement, sources: RestoreSources) -> dict[str, RestoreSources]:
@@ -62,6 +93,7 @@ def sources_by_host(placement: Placement, sources: RestoreSources) -> dict[str, 
         for part in parts.values():
             part.old_layout.CopyFrom(sources.old_layout)
             part.lost.extend(sources.lost)
+            part.of_job_id = sources.of_job_id
     return parts
 
 

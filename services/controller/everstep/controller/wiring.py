@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message as ProtoMessage
 
+from everstep.controller import auditing
 from everstep.controller.codec import AGGREGATE, CODEC
 from everstep.controller.commands import (
     Command,
@@ -27,6 +28,7 @@ from everstep.controller.commands import (
 from everstep.controller.outside import Outside
 from everstep.controller.runner import Runner
 from everstep.core.corrections import PositionRange
+from everstep.core.decision import Rejected
 from everstep.core.ports import Consumed
 from everstep.service.commands import command_name
 from everstep.service.shell import Shell
@@ -79,6 +81,8 @@ async def wire_controller(shell: Shell, runner: Runner, live_job_ids: LiveJobIds
     """
     for request, kind in COMMANDS.items():
         await shell.serve_command(command_name(request), request, _serve(runner, kind))
+    audit = jobs_pb2.AuditStep
+    await shell.serve_command(command_name(audit), audit, _serve_audit(runner))
     await shell.consume_events("monitor", _on_incident(runner))
     await shell.consume_events("host_inventory", _on_inventory(runner))
     for job_id in await live_job_ids():
@@ -108,6 +112,28 @@ def _serve(runner: Runner, kind: type[Any]) -> Callable[[Any], Awaitable[ProtoMe
         if handled.rejected is None:
             if kind is SaveCheckpoint:
                 await runner.save(handled.state)
+            return CommandReply(outcome=Outcome(accepted=True))
+        why, detail = handled.rejected.why, handled.rejected.detail
+        return CommandReply(outcome=Outcome(why=why, detail=detail))
+
+    return reply
+
+
+def _serve_audit(runner: Runner) -> Callable[[jobs_pb2.AuditStep], Awaitable[CommandReply]]:
+    async def reply(message: jobs_pb2.AuditStep) -> CommandReply:
+        """Launch a job that does a step of another one's again."""
+        found = auditing.launch_of(
+            await runner.state(message.job_id),
+            step=message.step,
+            replica=message.replica,
+            number=message.number,
+            works=message.works,
+            at_ms=message.at_ms,
+        )
+        if isinstance(found, Rejected):
+            return CommandReply(outcome=Outcome(why=found.why, detail=found.detail))
+        handled = await runner.apply(found)
+        if handled.rejected is None:
             return CommandReply(outcome=Outcome(accepted=True))
         why, detail = handled.rejected.why, handled.rejected.detail
         return CommandReply(outcome=Outcome(why=why, detail=detail))
