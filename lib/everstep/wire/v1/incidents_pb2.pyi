@@ -102,7 +102,7 @@ class Claim(_message.Message):
     def __init__(self, what: _Optional[str] = ..., whose: _Optional[int] = ..., rank: _Optional[int] = ..., host_id: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
 
 class StepAudited(_message.Message):
-    __slots__ = ("job_id", "step", "replica", "number", "audit_job_id", "hosts", "ranks", "finding", "why", "at_ms")
+    __slots__ = ("job_id", "step", "replica", "number", "audit_job_id", "hosts", "ranks", "finding", "why", "at_ms", "works", "seats", "owners")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +113,9 @@ class StepAudited(_message.Message):
     FINDING_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    WORKS_FIELD_NUMBER: _ClassVar[int]
+    SEATS_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     step: int
     replica: int
@@ -123,7 +126,10 @@ class StepAudited(_message.Message):
     finding: str
     why: str
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., replica: _Optional[int] = ..., number: _Optional[int] = ..., audit_job_id: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ..., ranks: _Optional[_Iterable[int]] = ..., finding: _Optional[str] = ..., why: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    works: _containers.RepeatedScalarFieldContainer[str]
+    seats: _containers.RepeatedScalarFieldContainer[str]
+    owners: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., replica: _Optional[int] = ..., number: _Optional[int] = ..., audit_job_id: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ..., ranks: _Optional[_Iterable[int]] = ..., finding: _Optional[str] = ..., why: _Optional[str] = ..., at_ms: _Optional[int] = ..., works: _Optional[_Iterable[str]] = ..., seats: _Optional[_Iterable[str]] = ..., owners: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class IncidentRecovered(_message.Message):
     __slots__ = ("incident_id", "job_id", "recovered_at_ms", "lost_ms", "lost_steps")
@@ -212,7 +218,7 @@ class SourceRefused(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., kind: _Optional[str] = ..., host_id: _Optional[str] = ..., uri: _Optional[str] = ..., detail: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class JobMarked(_message.Message):
-    __slots__ = ("job_id", "generation", "mark", "cause", "hosts", "step", "at_ms", "numerics", "layout", "collective_timeout_ms", "slow_hosts", "steps", "corruption")
+    __slots__ = ("job_id", "generation", "mark", "cause", "hosts", "step", "at_ms", "numerics", "layout", "collective_timeout_ms", "slow_hosts", "steps", "corruption", "audit")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
@@ -226,6 +232,7 @@ class JobMarked(_message.Message):
     SLOW_HOSTS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     CORRUPTION_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     mark: str
@@ -239,7 +246,8 @@ class JobMarked(_message.Message):
     slow_hosts: str
     steps: int
     corruption: CorruptionRules
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., mark: _Optional[str] = ..., cause: _Optional[str] = ..., hosts: _Optional[_Iterable[_Union[WatchedHost, _Mapping]]] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ..., numerics: _Optional[_Union[NumericsRules, _Mapping]] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., collective_timeout_ms: _Optional[int] = ..., slow_hosts: _Optional[str] = ..., steps: _Optional[int] = ..., corruption: _Optional[_Union[CorruptionRules, _Mapping]] = ...) -> None: ...
+    audit: AuditOf
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., mark: _Optional[str] = ..., cause: _Optional[str] = ..., hosts: _Optional[_Iterable[_Union[WatchedHost, _Mapping]]] = ..., step: _Optional[int] = ..., at_ms: _Optional[int] = ..., numerics: _Optional[_Union[NumericsRules, _Mapping]] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., collective_timeout_ms: _Optional[int] = ..., slow_hosts: _Optional[str] = ..., steps: _Optional[int] = ..., corruption: _Optional[_Union[CorruptionRules, _Mapping]] = ..., audit: _Optional[_Union[AuditOf, _Mapping]] = ...) -> None: ...
 
 class NumericsRules(_message.Message):
     __slots__ = ("on_spike", "window_steps", "window_steps_min", "loss_z", "norm_z", "loss_z_with_norm", "spike_steps", "non_finite_steps", "skip_before", "repeat_steps")
@@ -266,14 +274,32 @@ class NumericsRules(_message.Message):
     def __init__(self, on_spike: _Optional[str] = ..., window_steps: _Optional[int] = ..., window_steps_min: _Optional[int] = ..., loss_z: _Optional[float] = ..., norm_z: _Optional[float] = ..., loss_z_with_norm: _Optional[float] = ..., spike_steps: _Optional[int] = ..., non_finite_steps: _Optional[int] = ..., skip_before: _Optional[int] = ..., repeat_steps: _Optional[int] = ...) -> None: ...
 
 class CorruptionRules(_message.Message):
-    __slots__ = ("on_corruption", "suspicion_half_life_ms", "bits_vary")
+    __slots__ = ("on_corruption", "suspicion_half_life_ms", "bits_vary", "audit_every_checkpoints")
     ON_CORRUPTION_FIELD_NUMBER: _ClassVar[int]
     SUSPICION_HALF_LIFE_MS_FIELD_NUMBER: _ClassVar[int]
     BITS_VARY_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_EVERY_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     on_corruption: str
     suspicion_half_life_ms: int
     bits_vary: bool
-    def __init__(self, on_corruption: _Optional[str] = ..., suspicion_half_life_ms: _Optional[int] = ..., bits_vary: _Optional[bool] = ...) -> None: ...
+    audit_every_checkpoints: int
+    def __init__(self, on_corruption: _Optional[str] = ..., suspicion_half_life_ms: _Optional[int] = ..., bits_vary: _Optional[bool] = ..., audit_every_checkpoints: _Optional[int] = ...) -> None: ...
+
+class AuditOf(_message.Message):
+    __slots__ = ("job_id", "step", "replica", "number", "works", "layout")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    WORKS_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    step: int
+    replica: int
+    number: int
+    works: _containers.RepeatedScalarFieldContainer[str]
+    layout: _common_pb2.Layout
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., replica: _Optional[int] = ..., number: _Optional[int] = ..., works: _Optional[_Iterable[str]] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ...) -> None: ...
 
 class WatchedHost(_message.Message):
     __slots__ = ("host_id", "ranks")

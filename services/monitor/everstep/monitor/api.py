@@ -65,6 +65,15 @@ def routes(
             await queries.require_job(connection, job_id)
             return {"refused_sources": await queries.refused_sources(connection, job_id)}
 
+    @router.get("/jobs/{job_id}/audits")
+    async def audits(
+        job_id: str, limit: Annotated[int, Query(ge=1, le=queries.AUDITS_MAX)] = 100
+    ) -> dict[str, Any]:
+        """List what came of steps that hosts outside the job did again, newest first."""
+        async with store.reading() as connection:
+            await queries.require_job(connection, job_id)
+            return {"audits": await queries.audits(connection, job_id, limit)}
+
     @router.get("/jobs/{job_id}/uncopied")
     async def without_copies(job_id: str) -> dict[str, Any]:
         """List ranks whose snapshots no other host keeps though one should, and why."""

@@ -18,6 +18,7 @@ CODEC: Final[EventCodec[e.Event]] = EventCodec(
         "rank_ended.v1": e.RankEnded,
         "incident_opened.v1": e.IncidentOpened,
         "tie_found.v1": e.TieFound,
+        "step_audited.v1": e.StepAudited,
         "incident_recovered.v1": e.IncidentRecovered,
         "incident_closed.v1": e.IncidentClosed,
         "stray_found.v1": e.StrayFound,

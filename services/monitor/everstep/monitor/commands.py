@@ -12,10 +12,12 @@ from everstep.monitor.events import (
     NO_LAYOUT,
     NO_RULES,
     Action,
+    AuditOf,
     CorruptionRules,
     ExitClass,
     Mark,
     NumericsRules,
+    StepAudited,
     WatchedHost,
 )
 from everstep.monitor.ties import Tie
@@ -38,6 +40,7 @@ class MarkJob:
     slow_hosts: str = "off"
     steps: int = 0
     corruption: CorruptionRules = NO_CORRUPTION_RULES
+    audit: AuditOf | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +131,22 @@ class SettleNote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoteAudit:
+    """An audit of the job has come to ``found``, and ``incident`` follows from it.
+
+    Both are stored or none: a generation that another incident has ended already is waited out.
+    """
+
+    found: StepAudited
+    incident: OpenIncident | None = None
+
+    @property
+    def job_id(self) -> str:
+        """The job that was looked at."""
+        return self.found.job_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseHostIncident:
     """A host outside any job is back in service, or has ``left`` the fleet on purpose."""
 
@@ -144,5 +163,6 @@ Command = (
     | ObserveStray
     | OpenIncident
     | SettleNote
+    | NoteAudit
     | CloseHostIncident
 )

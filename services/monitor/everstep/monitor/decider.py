@@ -18,6 +18,7 @@ from everstep.monitor.commands import (
     CloseHostIncident,
     Command,
     MarkJob,
+    NoteAudit,
     ObserveExit,
     ObserveProgress,
     ObserveRefusal,
@@ -70,6 +71,8 @@ def decide(command: Command, watch: Watch) -> Decision:
             return _open(command, watch)
         case SettleNote():
             return _settle(command, watch)
+        case NoteAudit():
+            return _audited(command, watch)
         case CloseHostIncident(left=True):
             return Accepted(tuple(not_missed(watch, command.at_ms)))
         case CloseHostIncident():
@@ -98,6 +101,7 @@ def _mark(command: MarkJob, watch: Watch) -> Decision:
         slow_hosts=command.slow_hosts,
         steps=command.steps,
         corruption=command.corruption,
+        audit=command.audit,
     )
     if command.mark is Mark.ENDED:
         return Accepted((*closed(watch, command), marked))
@@ -338,6 +342,19 @@ def _settle(command: SettleNote, watch: Watch) -> Decision:
             for ref in refs
         )
     )
+
+
+def _audited(command: NoteAudit, watch: Watch) -> Decision:
+    found, incident = command.found, command.incident
+    if not watch.job_id or (found.audit_job_id, found.number) in watch.audits.told:
+        return NOTHING
+    if incident is None:
+        return Accepted((found,))
+    opened = _open(incident, watch)
+    events = opened.events if isinstance(opened, Accepted) else ()
+    if not events and incident.action not in BESIDE:
+        return Rejected("judged", f"generation {watch.generation} of {watch.job_id} ends already")
+    return Accepted((found, *events))
 
 
 def _stale(generation: int, watch: Watch) -> bool:

@@ -55,6 +55,16 @@ class Mark(StrEnum):
     ENDED = "ended"
 
 
+class Finding(StrEnum):
+    """What an audit has come to, with those of the same step and replica before it."""
+
+    ALIKE = "alike"
+    DIFFERS = "differs"  # from what the job's ranks had, and nobody knows yet who was wrong
+    NAMED = "named"  # a host of the job was wrong
+    SPARE_NAMED = "spare_named"  # a host that did the step again was wrong
+    OPEN = "open"  # nobody can be named, and no further audit would tell
+
+
 class WatchedHost(Record, frozen=True, kw_only=True):
     """A host of the job and the ranks on it."""
 
@@ -88,11 +98,29 @@ class CorruptionRules(Record, frozen=True, kw_only=True):
     on_corruption: str = "off"
     suspicion_half_life_ms: int = 604_800_000
     bits_vary: bool = False  # the job does not ask for kernels that repeat their bits
+    audit_every_checkpoints: int = 0
 
 
 NO_RULES: Final = NumericsRules()
 NO_CORRUPTION_RULES: Final = CorruptionRules()
 NO_LAYOUT: Final = Layout()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOf:
+    """What makes a job an audit: it does a step of another job's again, one replica's share of it.
+
+    ``step`` is that of the checkpoint that it begins from, ``layout`` the other job's, and
+    ``works`` are what the replica's ranks came to, in the order of the audit's ranks: outputs and
+    gradient in hexadecimal digits.
+    """
+
+    job_id: str
+    step: int
+    replica: int
+    number: int
+    works: tuple[str, ...]
+    layout: Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +144,7 @@ class JobMarked:
     slow_hosts: str = "off"
     steps: int = 0
     corruption: CorruptionRules = NO_CORRUPTION_RULES
+    audit: AuditOf | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +195,30 @@ class TieFound:
     generation: int
     tie: Tie
     at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAudited:
+    """Other hosts did a replica's share of the step after a checkpoint again: what came of it.
+
+    ``ranks`` are the job's where the difference from it begins; none: all bits are alike. Of one
+    that differs it is kept, in the order of its ranks, what they came to, on which host, and on
+    which host the job's ranks had made the same step ("": not known).
+    """
+
+    job_id: str
+    step: int
+    replica: int
+    number: int
+    audit_job_id: str
+    hosts: tuple[str, ...]
+    ranks: tuple[int, ...]
+    finding: Finding
+    why: str
+    at_ms: int
+    works: tuple[str, ...] = ()
+    seats: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +295,7 @@ Event = (
     | RankEnded
     | IncidentOpened
     | TieFound
+    | StepAudited
     | IncidentRecovered
     | IncidentClosed
     | StrayFound

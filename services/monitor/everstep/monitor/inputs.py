@@ -10,14 +10,18 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from everstep.core.elastic import full_layout
 from everstep.core.errors import InvalidInput
 from everstep.core.placement import Layout
 from everstep.core.ports import Consumed, Message, Receive
-from everstep.core.spec import parse_spec_json
+from everstep.core.spec import AuditSpec, parse_spec_json
 from everstep.core.system import Clock
 from everstep.core.time import HOUR_MS
 from everstep.monitor.commands import MarkJob, ObserveExit, ObserveRefusal
 from everstep.monitor.events import (
+    NO_CORRUPTION_RULES,
+    NO_RULES,
+    AuditOf,
     CorruptionRules,
     ExitClass,
     Mark,
@@ -110,20 +114,37 @@ def _submitted(submitted: JobSubmitted) -> MarkJob:
     except InvalidInput:  # of another version: the controller has taken it
         return mark
     rules = {name: getattr(spec.numerics, name) for name in NumericsRules.__struct_fields__}
-    cause = "script" if spec.is_script else ""
+    corruption = CorruptionRules(
+        on_corruption=spec.corruption.on_corruption,
+        suspicion_half_life_ms=round(HOUR_MS * spec.corruption.suspicion_half_life_hours),
+        bits_vary=not spec.deterministic,
+        audit_every_checkpoints=spec.corruption.audit_every_checkpoints,
+    )
+    # One step shows nothing about numbers or pace, and what its bits are worth the audit says.
+    audits = spec.audit is not None
     return replace(
         mark,
-        cause=cause,
-        numerics=NumericsRules(**rules),
-        layout=Layout(**spec.layout.model_dump()),
+        cause="script" if spec.is_script else "",
+        numerics=NO_RULES if audits else NumericsRules(**rules),
+        layout=full_layout(spec),
         collective_timeout_ms=1_000 * spec.recovery.collective_timeout_s,
-        slow_hosts=spec.recovery.slow_hosts,
-        steps=spec.steps,
-        corruption=CorruptionRules(
-            on_corruption=spec.corruption.on_corruption,
-            suspicion_half_life_ms=round(HOUR_MS * spec.corruption.suspicion_half_life_hours),
-            bits_vary=not spec.deterministic,
-        ),
+        slow_hosts="off" if audits else spec.recovery.slow_hosts,
+        steps=spec.last_step,
+        corruption=NO_CORRUPTION_RULES if audits else corruption,
+        audit=_audit_of(spec.audit, Layout(**spec.layout.model_dump())),
+    )
+
+
+def _audit_of(audit: AuditSpec | None, layout: Layout) -> AuditOf | None:
+    if audit is None:
+        return None
+    return AuditOf(
+        job_id=audit.job_id,
+        step=audit.step,
+        replica=audit.replica,
+        number=audit.number,
+        works=tuple(audit.works),
+        layout=layout,
     )
 
 

@@ -18,6 +18,7 @@ from everstep.monitor.events import (
     JobMarked,
     Mark,
     SourceRefused,
+    StepAudited,
 )
 
 METADATA: Final = MetaData()
@@ -95,8 +96,25 @@ REFUSED_SOURCES: Final = Table(
 )
 
 
+AUDITS: Final = Table(
+    "audits",
+    METADATA,
+    Column("job_id", Text, primary_key=True),
+    Column("version", BigInteger, primary_key=True),
+    Column("step", BigInteger),
+    Column("replica", BigInteger),
+    Column("number", BigInteger),
+    Column("audit_job_id", Text),
+    Column("hosts", JSONB),
+    Column("ranks", JSONB),
+    Column("finding", Text),
+    Column("why", Text),
+    Column("at_ms", BigInteger),
+)
+
+
 class MonitorProjection:
-    """Keeps ``incidents``, ``marks`` and ``refused_sources``."""
+    """Keeps ``incidents``, ``marks``, ``refused_sources`` and ``audits``."""
 
     async def apply(self, transaction: AsyncConnection, event: StoredEvent) -> None:
         """Update the row that the event is about."""
@@ -140,6 +158,22 @@ class MonitorProjection:
             case SourceRefused():
                 await transaction.execute(
                     insert(REFUSED_SOURCES).values(version=event.version, **asdict(fact))
+                )
+            case StepAudited():
+                await transaction.execute(
+                    insert(AUDITS).values(
+                        job_id=fact.job_id,
+                        version=event.version,
+                        step=fact.step,
+                        replica=fact.replica,
+                        number=fact.number,
+                        audit_job_id=fact.audit_job_id,
+                        hosts=list(fact.hosts),
+                        ranks=list(fact.ranks),
+                        finding=fact.finding.value,
+                        why=fact.why,
+                        at_ms=fact.at_ms,
+                    )
                 )
             case JobMarked():
                 await transaction.execute(

@@ -15,6 +15,7 @@ from everstep.monitor.events import SILENT_CORRUPTION, Action, Mark
 from everstep.monitor.ledger import Ledger
 from everstep.monitor.measurements import Kept
 from everstep.monitor.projections import (
+    AUDITS,
     INCIDENTS,
     MARKS,
     REFUSED_SOURCES,
@@ -23,6 +24,7 @@ from everstep.monitor.projections import (
 
 STEP_MAX: Final = 2**53  # beyond it JSON readers lose digits; a run has millions
 WINDOW_MAX: Final = 4_096  # numerics.window_steps is no longer
+AUDITS_MAX: Final = 1_000  # told at once; a run has one an hour
 DOUBTS_READ_MAX: Final = 1_000  # of incidents with hosts that were wrong: the older have faded
 POINTS_MAX: Final = 10_000  # a page of a curve; ask again with after_step for more
 
@@ -57,6 +59,19 @@ async def refused_sources(connection: AsyncConnection, job_id: str) -> list[dict
     table = REFUSED_SOURCES
     query = select(table).where(table.c.job_id == job_id).order_by(table.c.version)
     return [dict(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def audits(connection: AsyncConnection, job_id: str, limit: int) -> list[dict[str, Any]]:
+    """Return what audits of the job have come to, newest first; at most ``limit``."""
+    table = AUDITS
+    query = select(table).where(table.c.job_id == job_id).order_by(table.c.version.desc())
+    found = []
+    for row in (await connection.execute(query.limit(min(limit, AUDITS_MAX)))).mappings():
+        audit = dict(row)
+        for name in ("job_id", "version"):
+            audit.pop(name)
+        found.append(audit)
+    return found
 
 
 async def watched_jobs(connection: AsyncConnection) -> dict[str, Kept]:

@@ -13,6 +13,7 @@ from typing import Final, assert_never
 
 from everstep.core.placement import Layout
 from everstep.core.time import HOUR_MS
+from everstep.monitor.audits import Audits
 from everstep.monitor.doubts import Doubt, doubts_after
 from everstep.monitor.early import Early, Source, source_of
 from everstep.monitor.events import (
@@ -22,6 +23,7 @@ from everstep.monitor.events import (
     NO_RULES,
     SILENT_CORRUPTION,
     Action,
+    AuditOf,
     CorruptionRules,
     Event,
     ExitClass,
@@ -35,6 +37,7 @@ from everstep.monitor.events import (
     RankEnded,
     RunFinished,
     SourceRefused,
+    StepAudited,
     StrayFound,
     TieFound,
     WatchedHost,
@@ -86,6 +89,8 @@ class Watch:
     step of each time that the run went back for its numbers, ``doubts`` who may have held wrong
     bits each time that nobody could be named, ``ties`` what they had, ``pairs`` who of them
     differed in work that was done twice, ``hangs`` which ranks hung in what they run.
+    ``full_layout`` is the one that was asked for, ``audit`` what makes the job an audit, and
+    ``audits`` what those of it have come to.
     ``never_equal``: some of what is usually held alike was not from the beginning, so that a
     generation's first state proves nothing.
     """
@@ -113,10 +118,14 @@ class Watch:
     user_errors: tuple[tuple[int, int, str], ...] = ()
     numerics: NumericsRules = NO_RULES
     layout: Layout = NO_LAYOUT
+    full_layout: Layout = NO_LAYOUT
+    submitted_at_ms: int = 0
     collective_timeout_ms: int = 0
     slow_hosts: str = "off"
     steps: int = 0
     corruption: CorruptionRules = NO_CORRUPTION_RULES
+    audit: AuditOf | None = None
+    audits: Audits = field(default_factory=Audits)
     doubts: tuple[Doubt, ...] = ()
     ties: tuple[Tie, ...] = ()
     pairs: tuple[Pair, ...] = ()
@@ -153,6 +162,8 @@ def evolve(watch: Watch, event: Event) -> Watch:
             return _opened(replace(watch, open_incidents=(*watch.open_incidents, ref)), event)
         case TieFound():
             return _tied(watch, event)
+        case StepAudited():
+            return replace(watch, audits=watch.audits.after(event))
         case IncidentRecovered() | IncidentClosed():
             left = tuple(r for r in watch.open_incidents if r.incident_id != event.incident_id)
             return replace(watch, open_incidents=left)
@@ -227,17 +238,22 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
             told = event.layout.world_size == placed.world_size  # older events do not tell it
             return replace(placed, layout=event.layout) if told else placed
         case Mark.PLANNED:
-            return planned(watch, event.generation, max(event.step, 0))
+            step = max(event.step, 0)
+            watch = replace(watch, audits=watch.audits.planned(event.at_ms, step))
+            return planned(watch, event.generation, step)
         case Mark.SUBMITTED:
             return replace(
                 watch,
                 script=event.cause == "script",
                 numerics=event.numerics,
                 layout=event.layout,
+                full_layout=event.layout,
+                submitted_at_ms=event.at_ms,
                 collective_timeout_ms=event.collective_timeout_ms,
                 slow_hosts=event.slow_hosts,
                 steps=event.steps,
                 corruption=event.corruption,
+                audit=event.audit,
             )
         case Mark.ENDED:
             return replace(watch, over=True)

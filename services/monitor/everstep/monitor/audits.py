@@ -1,0 +1,79 @@
+"""What the audits of one job have come to, as far as the next ones and a verdict need it.
+
+A part of the fold of its watch: a monitor that has just begun knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from everstep.monitor.detectors.audit import OPEN_MAX
+from everstep.monitor.events import Finding, StepAudited
+
+# An audit's word comes within seconds of its step; one that is told again is among the newest.
+TOLD_MAX: Final = 16
+PLANS_MAX: Final = 64  # more generations than that do not begin within an audit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audits:
+    """Of one job.
+
+    Args:
+        ever_alike: one has come out alike.
+        opens: how many shares in a row have named nobody, before any came out alike.
+        shares: how many have been audited: they take turns.
+        alike: by replica, the newest checkpoint after which all was alike.
+        differing: one that waits for a second one of the same share.
+        told: audit and number of the newest findings.
+        plans: (at_ms, step) to which the job has gone back, or from which it has gone on.
+    """
+
+    ever_alike: bool = False
+    opens: int = 0
+    shares: int = 0
+    alike: Mapping[int, int] = field(default_factory=dict)
+    differing: StepAudited | None = None
+    told: tuple[tuple[str, int], ...] = ()
+    plans: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def given_up(self) -> bool:
+        """Whether no more are asked for: the program does not repeat its bits."""
+        return not self.ever_alike and self.opens >= OPEN_MAX
+
+    def second_of(self, step: int, replica: int) -> StepAudited | None:
+        """Return the first audit of a share that came out otherwise, if it waits for a second."""
+        one = self.differing
+        return one if one is not None and (one.step, one.replica) == (step, replica) else None
+
+    def went_back(self, step: int, since_ms: int, until_ms: int) -> bool:
+        """Say whether the step after this one was undone between two times, both included."""
+        return any(since_ms <= at_ms <= until_ms and to <= step for at_ms, to in self.plans)
+
+    def after(self, event: StepAudited) -> Audits:
+        """Take a finding."""
+        fresh = self.second_of(event.step, event.replica) is None
+        after = replace(
+            self,
+            shares=self.shares + fresh,
+            told=(*self.told, (event.audit_job_id, event.number))[-TOLD_MAX:],
+            differing=event if event.finding is Finding.DIFFERS else None,
+        )
+        if not event.ranks:
+            newest = max(event.step, self.alike.get(event.replica, 0))
+            alike = {**self.alike, event.replica: newest}
+            return replace(after, ever_alike=True, alike=alike)
+        if event.finding is Finding.OPEN and not self.ever_alike:
+            return replace(after, opens=self.opens + 1)
+        return after
+
+    def planned(self, at_ms: int, step: int) -> Audits:
+        """Take where a generation goes on from, 0 for the beginning: what was after it is over."""
+        return replace(
+            self,
+            plans=(*self.plans, (at_ms, step))[-PLANS_MAX:],
+            alike={replica: min(newest, step) for replica, newest in self.alike.items()},
+        )
