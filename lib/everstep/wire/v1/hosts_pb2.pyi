@@ -85,7 +85,7 @@ class CountErrors(_message.Message):
     def __init__(self, host_id: _Optional[str] = ..., kind: _Optional[str] = ..., count: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class PlaceJob(_message.Message):
-    __slots__ = ("job_id", "generation", "layout", "lost_hosts", "reason", "incident_id", "at_ms", "unsound_hosts", "unsound_reason", "smaller")
+    __slots__ = ("job_id", "generation", "layout", "lost_hosts", "reason", "incident_id", "at_ms", "unsound_hosts", "unsound_reason", "smaller", "turn")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +96,7 @@ class PlaceJob(_message.Message):
     UNSOUND_HOSTS_FIELD_NUMBER: _ClassVar[int]
     UNSOUND_REASON_FIELD_NUMBER: _ClassVar[int]
     SMALLER_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     layout: _common_pb2.Layout
@@ -106,7 +107,8 @@ class PlaceJob(_message.Message):
     unsound_hosts: _containers.RepeatedScalarFieldContainer[str]
     unsound_reason: str
     smaller: _containers.RepeatedCompositeFieldContainer[_common_pb2.Layout]
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., lost_hosts: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., incident_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., unsound_hosts: _Optional[_Iterable[str]] = ..., unsound_reason: _Optional[str] = ..., smaller: _Optional[_Iterable[_Union[_common_pb2.Layout, _Mapping]]] = ...) -> None: ...
+    turn: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., lost_hosts: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., incident_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., unsound_hosts: _Optional[_Iterable[str]] = ..., unsound_reason: _Optional[str] = ..., smaller: _Optional[_Iterable[_Union[_common_pb2.Layout, _Mapping]]] = ..., turn: _Optional[int] = ...) -> None: ...
 
 class PlaceJobReply(_message.Message):
     __slots__ = ("outcome", "placement", "hosts_short", "replacements")

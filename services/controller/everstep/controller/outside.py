@@ -231,6 +231,7 @@ class BusOutside:
             unsound_reason=policy.unsound_reason(job),
             incident_id=job.incident_id,
             at_ms=self._clock.now_ms(),
+            turn=spec.audit.number - 1 if spec.audit is not None else 0,
         )
         reply = await send_command(
             self._bus, "host_inventory", command, PlaceJobReply, timeout_s=SERVICE_S_MAX

@@ -120,7 +120,8 @@ class PlaceJob:
     ``lost_hosts`` are cordoned whatever follows; ``unsound_hosts`` only as far as spares take their
     seats, because a host that works badly is better than a job that waits, with a reason of their
     own. When hosts are short for
-    ``layout``, the first of the ``smaller`` ones that fits will do.
+    ``layout``, the first of the ``smaller`` ones that fits will do. ``turn`` says how often work
+    was placed before that a new job does again: it gets other hosts, if there are others.
     """
 
     job_id: str
@@ -133,6 +134,7 @@ class PlaceJob:
     unsound_hosts: tuple[str, ...] = ()
     unsound_reason: str = ""
     smaller: tuple[Layout, ...] = ()
+    turn: int = 0
 
     @property
     def layouts(self) -> tuple[Layout, ...]:

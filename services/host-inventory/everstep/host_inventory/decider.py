@@ -260,10 +260,10 @@ def _best_placement(
     for layout in command.layouts:
         for count in range(len(unsound), 0, -1):
             swapped = _cordons(command, unsound[:count], why, fleet, care)
-            answer = place(command.job_id, layout, reduce(evolve, swapped, fleet))
+            answer = place(command.job_id, layout, reduce(evolve, swapped, fleet), command.turn)
             if isinstance(answer, Placed):
                 return (*lost, *swapped), answer
-        answer = place(command.job_id, layout, fleet)
+        answer = place(command.job_id, layout, fleet, command.turn)
         if isinstance(answer, Placed):
             return lost, answer
     return lost, answer  # of the smallest one: what is missing for that

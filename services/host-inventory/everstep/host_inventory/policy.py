@@ -30,6 +30,7 @@ from everstep.host_inventory.seats import (
 )
 from everstep.host_inventory.settling import settle
 from everstep.host_inventory.state import Fleet, Host, HostState, Job
+from everstep.host_inventory.turning import turned
 
 Answer = Placed | HostsShort | NeverFits
 
@@ -61,16 +62,17 @@ def why_bad_layout(layout: Layout) -> str:
     return "; ".join(wrong)
 
 
-def place(job_id: str, layout: Layout, fleet: Fleet) -> Answer:
+def place(job_id: str, layout: Layout, fleet: Fleet, turn: int = 0) -> Answer:
     """Place a job on hosts that are its own or free.
 
     A job that was placed before keeps the seats of hosts that still serve it (and its old seats on
     hosts that are free); every other seat goes to one spare. A job that is new, or whose old seats
     cannot be filled after it had been released, is placed from scratch; so is one whose layout
-    changes, on its own hosts as far as they go, because they hold its state.
+    changes, on its own hosts as far as they go, because they hold its state. A new one that does
+    the work of others before it again has other hosts than those, by the ``turn`` that it is.
     """
     found = _find(job_id, layout, fleet)
-    return _launch(layout, found) if isinstance(found, _Room) else found
+    return _launch(layout, found, turn) if isinstance(found, _Room) else found
 
 
 def replaceable(job_id: str, hosts: Sequence[str], fleet: Fleet) -> tuple[str, ...]:
@@ -181,7 +183,7 @@ def _room(layout: Layout, free: Sequence[Host], old: Placement | None) -> _Room 
     )
 
 
-def _launch(layout: Layout, room: _Room) -> Placed:
+def _launch(layout: Layout, room: _Room, turn: int) -> Placed:
     """Place ranks on free hosts, each near its state if they had another placement before."""
     pods: dict[str, list[Host]] = defaultdict(list)
     for host in room.hosts:
@@ -192,6 +194,8 @@ def _launch(layout: Layout, room: _Room) -> Placed:
     seats.sort(key=lambda seat: seat[1])
     if room.old is not None:
         seats = settle(seats, room.old, layout)
+    elif turn:
+        seats = turned(seats, room.hosts, turn, layout.tp)
     peers = pair([_pairing_seat(host, ranks, layout) for host, ranks in seats])
     hosts = tuple(host_placement(host, ranks, peers[host.host_id]) for host, ranks in seats)
     return Placed(placement=Placement(layout=layout, hosts=hosts))
