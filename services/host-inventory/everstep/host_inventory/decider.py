@@ -166,7 +166,8 @@ def _cordon(command: CordonHost, fleet: Fleet, care: Care) -> Decision:
     out = host.cordon is not None and host.awaits is None
     known_incident = bool(command.incident_id) and command.incident_id in host.incidents
     # Whoever has left is silent as it should be; what else is wrong with it stays wrong.
-    missed = fault_of(command.reason, command.incident_id, "") is Fault.LOST and not host.present
+    fault = fault_of(command.reason, command.incident_id, command.job_id)
+    missed = fault is Fault.LOST and not host.present
     if out or known_incident or missed or command.at_ms < host.uncordoned_ms:
         return Accepted()
     cordon = cordoned(
@@ -175,6 +176,7 @@ def _cordon(command: CordonHost, fleet: Fleet, care: Care) -> Decision:
         incident_id=command.incident_id,
         at_ms=command.at_ms,
         care=care,
+        job_id=command.job_id,
     )
     return Accepted((cordon,))
 
