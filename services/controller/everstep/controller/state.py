@@ -280,7 +280,7 @@ def _without_batches(job: Job, skipped: tuple[PositionRange, ...], before_step: 
 
 def _place(job: Job, placement: Placement) -> Job:
     """Take seats; who is not among them is neither lost to the job nor to be left any more."""
-    kept = frozenset(placement.host_ids)
+    kept = placement.host_set
     leftovers, leftovers_step = job.leftovers, job.leftovers_step
     if job.placement is not None and job.placement.layout != placement.layout:
         leftovers, leftovers_step = (*leftovers, *job.live_hosts), -1
@@ -325,9 +325,9 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
     carried, unsound = set(event.lost_hosts), {*event.unsound_hosts, *job.draining}
     lost_why = event.lost_why
     if job.placement is not None and not job.placed:
-        carried |= set(job.lost_hosts) & set(job.placement.host_ids)
+        carried |= job.placement.host_set.intersection(job.lost_hosts)
         lost_why = lost_why or job.lost_why  # whoever came to it: a person will look at all
-        unsound |= set(job.unsound_hosts) & set(job.placement.host_ids)
+        unsound |= job.placement.host_set.intersection(job.unsound_hosts)
     recoveries, forgiven_at_ms = job.recoveries, job.forgiven_at_ms
     if event.cause == "recovery":
         recent = tuple(one for one in recoveries if one.at_ms > event.at_ms - HOUR_MS)
