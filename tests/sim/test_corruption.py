@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from everstep.controller import decider as controller
+from everstep.controller import noting
+from everstep.core.decision import Accepted
 from everstep.memory.gate import Gate
 from everstep.monitor import decider as monitor
 from everstep.monitor import queries, state
 from everstep.monitor.detectors import corruption_course
 from everstep.monitor.detectors.remade import Ties
+from everstep.sim import training
 from everstep.sim.faults import Fault
 from everstep.sim.jobs import plain_job
 from everstep.sim.network import Conditions
@@ -60,6 +63,28 @@ def test_without_the_first_suspect_step_the_run_goes_on_from_it(monkeypatch):
     """The newest step in memory is the wrong one."""
     monkeypatch.setattr(controller, "SILENT_CORRUPTION", "")
     fails("flipped_bit")
+
+
+def test_without_a_word_of_what_a_stop_does_nothing_about_a_restart_has_only_suspect_states(
+    monkeypatch,
+):
+    """The incident is dropped, and the job waits for a person (seed 84016)."""
+    monkeypatch.setattr(noting, "note", lambda *_: Accepted())
+    fails("wrong_bits_told_of_while_the_job_is_stopped")
+    fails("wrong_bits_told_of_when_the_job_is_stopped")
+
+
+def test_without_names_at_the_end_a_wrong_host_serves_the_next_job(monkeypatch):
+    """What names it else is the next placement."""
+    monkeypatch.setattr(noting, "SILENT_CORRUPTION", "")
+    fails("host_to_be_left_for_wrong_bits_when_the_job_ends")
+    fails("wrong_bits_told_of_while_the_job_is_paused")
+
+
+def test_last_snapshots_that_wait_for_no_judge_overwrite_the_sound_step(monkeypatch):
+    """As in the middle of a run: a job that is paused then would begin anew."""
+    monkeypatch.setattr(training, "HELD_LOOKS_MAX", 0)
+    fails("wrong_bits_told_of_while_the_job_is_paused")
 
 
 def test_without_what_was_never_equal_a_later_generation_blames_somebody_for_it(monkeypatch):

@@ -67,6 +67,7 @@ def test_without_second_places_a_wait_for_hosts_may_cost_the_steps_since_the_sto
 
     monkeypatch.setattr(runner, "keep_twice", wait)
     fails("pair_lost_one_by_one_while_waiting")
+    fails("waits_with_what_more_ranks_have_left")
     with pytest.raises(AssertionError, match="keeps its newest step once"):
         play("no_spare")
 

@@ -6,7 +6,9 @@ their events, so the words live here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from everstep.core.record import Record
 
@@ -36,17 +38,31 @@ class HostPlacement(Record, frozen=True, kw_only=True):
     replica_host_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Every rank's host; ``hosts`` sorted by first rank."""
+    """Every rank's host; ``hosts`` sorted by first rank.
+
+    A recovery asks a dozen times who the hosts are, and there may be 2,048: the answers are kept
+    beside the fields, which is why there are no slots.
+    """
 
     layout: Layout
     hosts: tuple[HostPlacement, ...]
 
-    @property
+    @cached_property
     def host_ids(self) -> tuple[str, ...]:
         """The hosts, in the order of their first ranks."""
         return tuple([host.host_id for host in self.hosts])
+
+    @cached_property
+    def host_set(self) -> frozenset[str]:
+        """The hosts, to look them up."""
+        return frozenset(self.host_ids)
+
+    @cached_property
+    def seats(self) -> Mapping[str, HostPlacement]:
+        """The hosts by id."""
+        return dict(zip(self.host_ids, self.hosts, strict=True))
 
     def host_of(self, rank: int) -> str:
         """Return the host that runs ``rank``; "" if the placement does not hold it."""

@@ -66,10 +66,9 @@ class Copies:
         self._world_size = placement.layout.world_size
         held = {written.generation for written in (*self.own, *self.replicas)}
         self._seats = {key: seats for key, seats in self._seats.items() if key[1] in held}
-        self._seats[True, generation] = {seat.host_id: seat for seat in placement.hosts}
-        self._seats[False, generation] = {
-            seat.replica_host_id: seat for seat in placement.hosts if seat.replica_host_id
-        }
+        self._seats[True, generation] = placement.seats
+        partners = [seat.replica_host_id for seat in placement.hosts]
+        self._seats[False, generation] = dict(zip(partners, placement.hosts, strict=True))
 
     def seated(self, host_ids: Iterable[str], generation: int) -> None:
         """These hosts join the job with ``generation``, with nothing in memory."""
@@ -99,28 +98,33 @@ class Copies:
         The older replica is left out: a host that has lost the newer one has lost both, so only a
         copy that turns out to be bad could bring it into a plan, and none does here.
         """
-        oldest = min((w.generation for w in (*self.own, *self.replicas)), default=0)
         written = [
-            (self._seats[mine, one.generation], one, mine)
+            (self._seats[mine, one.generation].get, one.generation, one.step, mine)
             for mine, slots in ((True, self.own), (False, self.replicas[-1:]))
             for one in slots
         ]
-        holdings = []
-        for host_id in host_ids:
-            since = self._since.get(host_id, 0)
-            held = []
-            for seats, one, mine in written:
-                seat = seats.get(host_id)
-                if seat is not None and (since <= oldest or one.generation >= since):
-                    held.append(
-                        HeldSnapshots(
-                            step=one.step, generation=one.generation, own=mine, ranks=seat.ranks
-                        )
-                    )
-            holdings.append(
-                HostHoldings(host_id=host_id, address=host_id, peer_port=PORT, held=tuple(held))
-            )
-        return tuple(holdings)
+        since = self._since.get
+        return tuple(
+            [
+                HostHoldings(
+                    host_id=host_id,
+                    address=host_id,
+                    peer_port=PORT,
+                    held=tuple(
+                        [
+                            HeldSnapshots(
+                                step=step, generation=generation, own=mine, ranks=seat.ranks
+                            )
+                            for seat_of, generation, step, mine in written
+                            if (seat := seat_of(host_id)) is not None
+                            if generation >= first
+                        ]
+                    ),
+                )
+                for host_id in host_ids
+                for first in (since(host_id, 0),)
+            ]
+        )
 
     def with_current(
         self, *, generation: int, first: int, trained_ms: int, at_ms: int

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TextIO
 
 from everstep.checkpoint_registry import events as checkpoints
@@ -91,9 +92,9 @@ class Observer:
         )
 
     def _placed(self, event: hosts.JobPlaced) -> None:
-        ids = event.placement.host_ids
-        self._check(len(set(ids)) == len(ids), "a host has two seats")
-        bad = self._cordoned.intersection(ids)
+        placement = event.placement
+        self._check(len(placement.host_set) == len(placement.hosts), "a host has two seats")
+        bad = self._cordoned & placement.host_set
         self._check(not bad, f"cordoned hosts are placed: {sorted(bad)}")
 
     def _laid_out(self, event: checkpoints.RestoreLaidOut) -> None:
@@ -128,11 +129,17 @@ _TOLD = (
 _NAMED_MAX = 8  # hosts in one line: a placement has thousands
 
 
+@cache
+def _told_of(kind: type) -> tuple[str, ...]:
+    """Return what is told of this kind of event."""
+    return tuple(name for name in _TOLD if hasattr(kind, name))
+
+
 def _told(event: Any) -> str:
     """Write an event as one line, without what is long."""
     parts = [type(event).__name__]
-    for name in _TOLD:
-        value = getattr(event, name, None)
+    for name in _told_of(event.__class__):
+        value = getattr(event, name)
         if value is None or value in ("", ()):
             continue
         if isinstance(value, tuple):

@@ -112,11 +112,13 @@ class SimulatedOutside:
         await self._ground.control_is_there()
         await asyncio.sleep(self._times.fence_s)
         silent = self._ground.unreachable()
-        answering = [host for host in hosts if host not in silent]
+        answering = hosts
+        if not silent.isdisjoint(hosts):
+            answering = [host for host in hosts if host not in silent]
         self._ground.fenced(answering, generation)
         if len(answering) < len(hosts):
             await asyncio.sleep(UNREACHABLE_AFTER_S)
-        return {host: self._fenced[host] for host in answering}
+        return dict(zip(answering, map(self._fenced.__getitem__, answering), strict=True))
 
     async def place(self, job: Job, lost_hosts: Sequence[str]) -> Placed | Rejected:
         """Ask the inventory's decider."""
@@ -211,14 +213,13 @@ class SimulatedOutside:
         await self._ground.control_is_there()
         await asyncio.sleep(self._times.start_s)
         silent = self._ground.unreachable()
-        answering = [host for host in sources if host not in silent]
-        if len(answering) < len(sources):
+        if not silent.isdisjoint(sources):
             await asyncio.sleep(UNREACHABLE_AFTER_S)
-        else:
-            history = await self._services.histories.state(f"restore-{JOB_ID}")
-            assert history.plan is not None, "a start without a plan"
-            self._ground.started(job, history.plan)
-        return dict.fromkeys(answering)
+            return dict.fromkeys([host for host in sources if host not in silent])
+        history = await self._services.histories.state(f"restore-{JOB_ID}")
+        assert history.plan is not None, "a start without a plan"
+        self._ground.started(job, history.plan)
+        return dict.fromkeys(sources)
 
     async def bring(
         self, job_id: str, generation: int, step: int, sources: Mapping[str, RestoreSources]

@@ -60,10 +60,10 @@ class Run:
         before = self.seats
         self.state, self.generation = State.COMING_UP, generation
         self.first = max(step, 0)
-        self.seats = {seat.host_id: seat for seat in placement.hosts}
+        self.seats = placement.seats
         self._copies.placed(generation, placement)
         assert len(self.seats) == len(placement.hosts), "a host has two seats"
-        self._copies.seated((host for host in self.seats if host not in before), generation)
+        self._copies.seated(self.seats.keys() - before.keys(), generation)
         self.switch(at_ms, self.cause)
 
     def trains(self, at_ms: int, slow: float) -> None:

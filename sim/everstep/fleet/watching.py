@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from everstep.core.record import changed
 from everstep.core.system import Clock, IdSource
 from everstep.fleet.services import JOB_ID, Services
 from everstep.monitor.commands import ObserveExit, ObserveProgress, OpenIncident
@@ -144,21 +145,20 @@ def _evidence(
 ) -> Evidence:
     """Write down what the monitor would have gathered by now; ``silent`` None: nobody was asked."""
     echoes = () if echo_rank is None else (Echo(rank=echo_rank, host_id="", at_ms=failed_ms),)
-    there = (now_ms, None, Probe.NOT_ASKED if silent is None else Probe.ANSWERED)
-    gone = (failed_ms, failed_ms, Probe.NO_ANSWER)
-    hosts = []
-    for host in watch.hosts:
-        heard_ms, dropped_ms, probe = gone if host.host_id in (silent or ()) else there
-        hosts.append(
-            HostView(
-                host_id=host.host_id,
-                ranks=host.ranks,
-                heard_ms=heard_ms,
-                dropped_ms=dropped_ms,
-                probe=probe,
-                asked_ms=asked_ms,
-            )
+    probe = Probe.NOT_ASKED if silent is None else Probe.ANSWERED
+    hosts = [
+        HostView(
+            host_id=host.host_id, ranks=host.ranks, heard_ms=now_ms, probe=probe, asked_ms=asked_ms
         )
+        for host in watch.hosts
+    ]
+    if silent and not silent.isdisjoint([host.host_id for host in hosts]):
+        hosts = [
+            changed(host, heard_ms=failed_ms, dropped_ms=failed_ms, probe=Probe.NO_ANSWER)
+            if host.host_id in silent
+            else host
+            for host in hosts
+        ]
     return Evidence(
         generation=watch.generation,
         hosts=tuple(hosts),

@@ -6,8 +6,13 @@ import asyncio
 from typing import Final
 
 from everstep.controller.wiring import NAME as CONTROLLER
+from everstep.host_inventory.wiring import NAME as INVENTORY
+from everstep.service.commands import send_command
+from everstep.sim.elastic_stories import elastic, ranks_of, without_spares
 from everstep.sim.stage import Stage
 from everstep.sim.telling import JOB, Story, launch, step_of
+from everstep.wire.v1.common_pb2 import CommandReply
+from everstep.wire.v1.hosts_pb2 import CordonHost
 
 WAIT_S: Final = 60.0
 BETWEEN_S: Final = 0.7  # a step's snapshot is whole and at its peer, and the next step is not made
@@ -70,6 +75,31 @@ async def taker_of_copies_lost_while_waiting(stage: Stage) -> None:
     await _goes_on_from(stage, step)
 
 
+async def waits_with_what_more_ranks_have_left(stage: Stage) -> None:
+    """It has shrunk, made no step, and has no hosts: what it had before is kept twice.
+
+    One of the two hosts that are left is lost as well.
+    """
+    world = stage.world
+    await without_spares(stage, elastic(layout={"dp_replicate": 4, "tp": 2}))
+    step, [first, *others] = step_of(stage), stage.hosts_of(JOB)
+    world.power_off(first)
+    await stage.until(lambda: ranks_of(stage) == 6, "fewer ranks", limit_s=30)
+    for host_id in others:
+        await cordon(stage, host_id)
+    gone = stage.hosts_of(JOB)[0]
+    world.power_off(gone)
+    await _waits(stage)
+    world.power_off(next(one for one in others if one != gone))
+    await _goes_on_from(stage, step)
+
+
+async def cordon(stage: Stage, host_id: str) -> None:
+    """A person takes a host out of service; it serves on where it does."""
+    command = CordonHost(host_id=host_id, reason="by hand", at_ms=stage.world.now_ms)
+    await send_command(stage.world.person, INVENTORY, command, CommandReply, timeout_s=5.0)
+
+
 async def _one_lost_while_nobody_is_spare(stage: Stage) -> tuple[str, int]:
     """Let a job wait for a minute; returns who holds the lost host's copies, and the step."""
     _, holder, step = await _one_lost(stage)
@@ -108,4 +138,5 @@ STORIES: Final[tuple[Story, ...]] = (
     pod_of_the_only_copies_lost_while_waiting,
     bad_copy_of_the_newest_step_while_waiting,
     taker_of_copies_lost_while_waiting,
+    waits_with_what_more_ranks_have_left,
 )

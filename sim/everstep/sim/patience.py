@@ -133,31 +133,39 @@ class Patience:
             for host_id in job.hosts_to_fence
             if host_id not in job.unsound_hosts and self._sound(host_id)
         ]
-        ranks = range(job.placement.layout.world_size)
         there = self._places(job.job_id, sound)
-        steps = {step for step, _ in there if all((step, rank) in there for rank in ranks)}
-        if not steps or len(sound) < 2:
+        whole = {
+            (step, size)
+            for step, size, _ in there
+            if all((step, size, rank) in there for rank in range(size))
+        }
+        if not whole or len(sound) < 2:
             return False
         # One that has just come back, or is held out, may have taken some of it. A copy that went
         # bad where it lies counts: nobody knows of it before it is read.
         on = [one for one in self._world.hosts if self._is_on(one)]
         places = self._places(job.job_id, on, also_bad=True)
-        return min(places[max(steps), rank] for rank in ranks) < 2
+        step, size = max(whole)
+        return min(places[step, size, rank] for rank in range(size)) < 2
 
     def _is_on(self, host_id: str) -> bool:
         return self._world.hosts[host_id].on
 
     def _places(
         self, job_id: str, host_ids: list[str], *, also_bad: bool = False
-    ) -> Counter[tuple[int, int]]:
-        """Count the hosts that hold a step of a rank; a copy that went bad cannot be brought."""
+    ) -> Counter[tuple[int, int, int]]:
+        """Count the hosts that hold a step of a rank of so many; a bad copy cannot be brought.
+
+        What other ranks have left is as good: a new generation may not have come to a step.
+        """
         memories = [self._world.hosts[host_id].memory for host_id in host_ids]
+        trainings = self._world.trainings
         return Counter(
             found
             for memory in memories
             for found in {
-                (copy.step, copy.rank)
-                for copy, _ in memory.held(job_id, old=False)
+                (copy.step, trainings[job_id, copy.generation].world_size, copy.rank)
+                for copy, _ in memory.held(job_id)
                 if copy.sound or also_bad
             }
         )

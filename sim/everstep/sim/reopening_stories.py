@@ -18,12 +18,12 @@ SOON_S: Final = 20.0  # that, and a start
 LONG_UPLOAD_S: Final = 100.0  # longer than ranks may take to stop
 
 
-async def stop(stage: Stage) -> None:
+async def stop(stage: Stage, *, limit_s: float = 120.0) -> None:
     """A person ends the job, and it has ended."""
     at_ms = stage.world.clock.now_ms()
     await stage.world.order(jobs_pb2.StopJob(job_id=JOB, at_ms=at_ms))
     await stage.until(
-        lambda: stage.job(JOB).phase is Phase.STOPPED, "the job is stopped", limit_s=120.0
+        lambda: stage.job(JOB).phase is Phase.STOPPED, "the job is stopped", limit_s=limit_s
     )
 
 

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 FRESH: Final = -1
 MEET_AGAIN_S: Final = 0.5
 END_LOOK_S: Final = 0.2
-END_LOOKS_MAX: Final = 7_500  # 25 minutes, as everstep.train.saving
+# As everstep.train.saving: 25 minutes, and two until the last snapshots no longer wait for a judge.
+END_LOOKS_MAX: Final = 7_500
+HELD_LOOKS_MAX: Final = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,13 +228,14 @@ class Training:
 
     async def _end(self) -> None:
         """Take the last snapshots as soon as they are allowed, and leave."""
-        self.ending = True
-        for _ in range(END_LOOKS_MAX):
+        self.ending, allowed = True, False
+        for look in range(END_LOOKS_MAX):
             runs = [self.runs[host_id] for host_id in sorted(self.runs)]
             if self.broken:
                 return
             busy = any(run.copying or run.durable_busy for run in runs)
-            if all(run.replicated for run in runs) and not busy:
+            allowed = allowed or look >= HELD_LOOKS_MAX or self.sharing.may_keep(self.step)
+            if all(run.replicated for run in runs) and not busy and allowed:
                 self._keep_last(runs)
                 break
             await asyncio.sleep(END_LOOK_S)

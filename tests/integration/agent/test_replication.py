@@ -221,13 +221,13 @@ async def test_second_copies_of_a_waiting_job_serve_and_are_given_up(four):
     await kill(0)
 
     told = [answer(host, await plane.stop(host.host_id, 2)) for host in (b, c)]
-    step, copies = second_copies(told, 3)
+    step, copies = second_copies(told, lambda _: 3)
     assert (step, sorted(copies)) == (STEP, ["b", "c"])  # c's own copies were on a
     for host_id, sources in copies.items():
         command = RestoreRanks(job_id=harness.JOB, generation=2, step=step, sources=sources)
         assert (await plane.ask(host_id, command, CommandReply)).outcome.accepted
     again = [answer(host, await plane.stop(host.host_id, 2)) for host in (b, c)]
-    assert second_copies(again, 3) == (STEP, {})
+    assert second_copies(again, lambda _: 3) == (STEP, {})
     await kill(1)
 
     await plane.stop("c", 3)

@@ -172,9 +172,6 @@ def test_audits_end_for_a_job_that_lacks_hosts_and_not_for_one_another():
     assert audits.ended_for(audit, 7) == []
     audits.note(JOBS.given(*AUDIT_EVENTS, JobStopped(job_id=AUDIT, generation=1, at_ms=8)).state)
     assert audits.ended_for(job, 7) == []
-    audits.note(audit)
-    audits.forget(AUDIT)
-    assert audits.ended_for(job, 7) == []
 
 
 def test_registry_is_asked_for_the_other_job_s_replica():

@@ -10,7 +10,7 @@ from tests.unit.controller.facts import JOB, RUNNING, begun
 
 from everstep.controller.codec import AGGREGATE
 from everstep.controller.commands import RecordLost, RecoverJob, Verdict
-from everstep.controller.events import HostsFenced, RestoreDecided
+from everstep.controller.events import HostsFenced, IncidentNoted, RestoreDecided
 
 JOBS = spec(AGGREGATE)
 WRONG = RecoverJob(
@@ -65,9 +65,19 @@ def test_move_that_went_on_from_before_the_wrong_bits_does_not_go_back_once_more
 
 
 def test_wrong_bits_that_are_found_while_the_job_is_paused_are_not_resumed_from():
-    """It stays paused, and what it is held for is known already."""
+    """It stays paused, and what it is held for is known already; the wrong host is out."""
     pausing = JOBS.given(*RUNNING, begun(2, "pause", 40))
-    pausing.when(WRONG).then(begun(3, "pause", 50, incident_id="i1", before_step=50))
+    noted = IncidentNoted(
+        job_id=JOB,
+        generation=2,
+        incident_id="i1",
+        kind="silent_corruption",
+        hosts=("h1",),
+        at_ms=50,
+    )
+    paused = begun(3, "pause", 50, incident_id="i1", before_step=50)
+    pausing.when(WRONG).then(noted, paused)
+    pausing.when(replace(WRONG, verdict=Verdict.RESTART)).then(paused)
     hold = replace(WRONG, verdict=Verdict.HOLD)
     held = JOBS.given(*RUNNING).when(hold).decision.events
     JOBS.given(*RUNNING, *held).when(hold).then()

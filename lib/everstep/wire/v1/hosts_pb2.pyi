@@ -39,16 +39,18 @@ class LeaveHost(_message.Message):
     def __init__(self, host_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class CordonHost(_message.Message):
-    __slots__ = ("host_id", "reason", "incident_id", "at_ms")
+    __slots__ = ("host_id", "reason", "incident_id", "at_ms", "job_id")
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
     host_id: str
     reason: str
     incident_id: str
     at_ms: int
-    def __init__(self, host_id: _Optional[str] = ..., reason: _Optional[str] = ..., incident_id: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    job_id: str
+    def __init__(self, host_id: _Optional[str] = ..., reason: _Optional[str] = ..., incident_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., job_id: _Optional[str] = ...) -> None: ...
 
 class UncordonHost(_message.Message):
     __slots__ = ("host_id", "at_ms", "now")

@@ -331,6 +331,26 @@ class JobStopped(_message.Message):
     detail: str
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., at_ms: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
 
+class IncidentNoted(_message.Message):
+    __slots__ = ("job_id", "generation", "incident_id", "kind", "hosts", "before_step", "skipped", "at_ms")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_STEP_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    generation: int
+    incident_id: str
+    kind: str
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    before_step: int
+    skipped: _containers.RepeatedCompositeFieldContainer[_common_pb2.PositionRange]
+    at_ms: int
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., incident_id: _Optional[str] = ..., kind: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ..., before_step: _Optional[int] = ..., skipped: _Optional[_Iterable[_Union[_common_pb2.PositionRange, _Mapping]]] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
 class IntervalChanged(_message.Message):
     __slots__ = ("job_id", "generation", "schedule", "auto", "reason", "grounds", "waste_before", "waste_after", "at_ms")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

@@ -7,23 +7,38 @@ than the present one is put together anew (``core.resharding``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
+from typing import Final
 
-from everstep.checkpoint_registry.commands import (
-    CompleteFacts,
-    HeldSnapshots,
-    HostHoldings,
-    PlanRestore,
-)
+from everstep.checkpoint_registry.commands import CompleteFacts, HostHoldings, PlanRestore
 from everstep.checkpoint_registry.events import Holder
 from everstep.checkpoint_registry.state import History
 from everstep.core.placement import Layout
 from everstep.core.resharding import why_unreachable
 
-# Snapshots of one step that may be restored, and the host whose memory holds them.
-Held = tuple[HostHoldings, HeldSnapshots]
 _Ranks = tuple[int, ...]
+
+_generation: Final = attrgetter("generation")
+
+
+@dataclass(slots=True, kw_only=True)
+class Copies:
+    """Whose memory holds snapshots, by id, and beside each host of which ranks."""
+
+    hosts: list[HostHoldings] = field(default_factory=list)
+    ranks: list[_Ranks] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Snapshots in memory that may be restored, of one step that one generation wrote."""
+
+    generation: int
+    own: Copies = field(default_factory=Copies)
+    replicas: Copies = field(default_factory=Copies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +60,7 @@ def by_layout(there: Candidate, request: PlanRestore, history: History) -> Itera
         yield there
         return
     stored = there.checkpoint
-    generations = {held.generation for _, held in there.memory}
+    generations = {held.generation for held in there.memory}
     layouts = {one: history.layout_of(one) or request.layout for one in generations}
     if stored is not None:
         layouts[stored.generation] = history.layout_of(stored.generation) or request.layout
@@ -53,7 +68,7 @@ def by_layout(there: Candidate, request: PlanRestore, history: History) -> Itera
     for layout in sorted(newest_first, key=request.layout.__ne__):
         mine = stored is not None and layouts[stored.generation] == layout
         yield Candidate(
-            memory=[one for one in there.memory if layouts[one[1].generation] == layout],
+            memory=[one for one in there.memory if layouts[one.generation] == layout],
             checkpoint=stored if mine else None,
             old_layout=layout if layout != request.layout else None,
         )
@@ -69,37 +84,48 @@ class Kept:
 
 def kept_in(memory: Sequence[Held]) -> Kept:
     """Return the ranks of which there are snapshots in memory."""
-    own = frozenset[int]().union(*[held.ranks for _, held in memory if held.own])
-    return Kept(own=own, every=own.union(*[held.ranks for _, held in memory if not held.own]))
+    own = frozenset[int]().union(*chain.from_iterable([held.own.ranks for held in memory]))
+    every = own.union(*chain.from_iterable([held.replicas.ranks for held in memory]))
+    return Kept(own=own, every=every)
 
 
 def holders_of(memory: Sequence[Held]) -> tuple[Holder, ...]:
     """Bring together what each host holds of each generation; newer writers before older."""
-    told: dict[int, dict[str, tuple[HostHoldings, _Ranks, _Ranks]]] = {}
-    for host, held in memory:
-        hosts = told.get(held.generation)
-        if hosts is None:
-            hosts = told[held.generation] = {}
-        first, own, replicas = hosts.get(host.host_id) or (host, (), ())
-        if held.own:
-            own = tuple(sorted({*own, *held.ranks})) if own else held.ranks
-        else:
-            replicas = tuple(sorted({*replicas, *held.ranks})) if replicas else held.ranks
-        hosts[host.host_id] = (first, own, replicas)
-    return tuple(
-        [
-            Holder(
-                host_id=host_id,
-                address=host.address,
-                peer_port=host.peer_port,
-                generation=generation,
-                own=own,
-                replicas=replicas,
-            )
-            for generation in sorted(told, reverse=True)
-            for host_id, (host, own, replicas) in told[generation].items()
-        ]
-    )
+    newest_first = sorted(memory, key=_generation, reverse=True)
+    return tuple([holder for held in newest_first for holder in _holders(held)])
+
+
+def _holders(held: Held) -> list[Holder]:
+    generation, hosts = held.generation, held.own.hosts
+    told: Iterable[tuple[HostHoldings, _Ranks, _Ranks]]
+    # Nearly always the same hosts have both, and each has told once.
+    if hosts == held.replicas.hosts and len({host.host_id for host in hosts}) == len(hosts):
+        told = zip(hosts, held.own.ranks, held.replicas.ranks, strict=True)
+    else:
+        told = _brought_together(held)
+    return [
+        Holder(
+            host_id=host.host_id,
+            address=host.address,
+            peer_port=host.peer_port,
+            generation=generation,
+            own=own,
+            replicas=replicas,
+        )
+        for host, own, replicas in told
+    ]
+
+
+def _brought_together(held: Held) -> list[tuple[HostHoldings, _Ranks, _Ranks]]:
+    """Return all that a host has told in one; by host id."""
+    told: dict[str, tuple[HostHoldings, _Ranks, _Ranks]] = {}
+    for host, ranks in zip(held.own.hosts, held.own.ranks, strict=True):
+        first, own, _ = told.get(host.host_id, (host, (), ()))
+        told[host.host_id] = (first, tuple(sorted({*own, *ranks})) if own else ranks, ())
+    for host, ranks in zip(held.replicas.hosts, held.replicas.ranks, strict=True):
+        first, own, kept = told.get(host.host_id, (host, (), ()))
+        told[host.host_id] = (first, own, tuple(sorted({*kept, *ranks})) if kept else ranks)
+    return [told[host_id] for host_id in sorted(told)]
 
 
 def missing_in(candidate: Candidate, kept: Kept, request: PlanRestore) -> list[int]:

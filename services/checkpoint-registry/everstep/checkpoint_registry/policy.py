@@ -30,6 +30,7 @@ from everstep.checkpoint_registry.candidates import (
 from everstep.checkpoint_registry.commands import (
     CompleteFacts,
     HeldSnapshots,
+    HostHoldings,
     Known,
     PlanRestore,
 )
@@ -39,7 +40,6 @@ from everstep.checkpoint_registry.retention import Reason
 from everstep.checkpoint_registry.state import History, damage_in_words
 from everstep.checkpoint_registry.trust import Trust
 from everstep.core.decision import Rejected
-from everstep.core.record import changed
 
 FRESH: Final = -1
 # A person reads them: two memory slots a host and a few checkpoints give a handful; more would be
@@ -142,59 +142,70 @@ def _memory(request: PlanRestore, history: History) -> tuple[dict[int, list[Held
     by_step: dict[int, list[Held]] = {}
     stale: dict[int, str] = {}
     # All hosts tell of the same few steps: what becomes of one is looked up once.
-    fates: dict[tuple[int, int], _Fate] = {}
+    fates: dict[tuple[int, int, bool], _Fate] = {}
     bad = _bad_copies(history.distrusted)
     for host in sorted(request.holdings, key=attrgetter("host_id")):
-        spoilt = bad.get(host.host_id)
+        spoilt = bad.get(host.host_id) if bad else None
         for held in host.held:
             ranks = held.ranks
             if not ranks:
                 continue
-            written = (held.generation, held.step)
-            fate = fates.get(written)
+            which = (held.generation, held.step, held.own)
+            fate = fates.get(which)
             if fate is None:
-                fate = fates[written] = _fate(request, history, written, by_step)
+                _add_fates(request, history, held, fates, by_step)
+                fate = fates[which]
             if fate.why_not:
                 stale[held.step] = fate.why_not
                 continue
-            sound = held
             if spoilt:
                 sound = _without(held, spoilt.get(held.step, {}))
-                if len(sound.ranks) < len(ranks):
-                    rank = next(rank for rank in ranks if rank not in sound.ranks)
+                if len(sound) < len(ranks):
+                    rank = next(rank for rank in ranks if rank not in sound)
                     stale.setdefault(held.step, f"the copy of rank {rank} on {host.host_id} is bad")
-                ranks = sound.ranks
+                ranks = sound
             if ranks and (ranks[0] < 0 or ranks[-1] >= fate.world_size):
-                sound = changed(sound, ranks=_inside(ranks, fate.world_size))
-            if sound.ranks:
-                fate.copies.append((host, sound))
-    return {step: held for step, held in by_step.items() if held}, stale
+                ranks = _inside(ranks, fate.world_size)
+            if ranks:
+                fate.hosts.append(host)
+                fate.ranks.append(ranks)
+    there = {step: [one for one in held if _is_there(one)] for step, held in by_step.items()}
+    return {step: held for step, held in there.items() if held}, stale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fate:
     """What becomes of the copies of a generation's step: gathered, or not and why."""
 
-    copies: list[Held]
+    hosts: list[HostHoldings]
+    ranks: list[tuple[int, ...]]
     world_size: int
-    why_not: str = ""
+    why_not: str
 
 
-def _fate(
+def _add_fates(
     request: PlanRestore,
     history: History,
-    written: tuple[int, int],
+    held: HeldSnapshots,
+    fates: dict[tuple[int, int, bool], _Fate],
     by_step: dict[int, list[Held]],
-) -> _Fate:
-    generation, step = written
+) -> None:
+    """Look up what becomes of a step that a generation wrote: of ranks' own copies, and others."""
+    generation, step = held.generation, held.step
     why_not = _why_not(history, generation, step)
-    counts = not why_not and generation < request.generation
-    return _Fate(
-        # What this generation or a later one wrote is never restored by it: gathered nowhere.
-        copies=by_step.setdefault(step, []) if counts else [],
-        world_size=world_size_of(request, history, generation),
-        why_not=why_not,
-    )
+    there = Held(generation=generation)
+    # What this generation or a later one wrote is never restored by it: gathered nowhere.
+    if not why_not and generation < request.generation:
+        by_step.setdefault(step, []).append(there)
+    world_size = world_size_of(request, history, generation)
+    for own, copies in ((True, there.own), (False, there.replicas)):
+        fates[generation, step, own] = _Fate(
+            hosts=copies.hosts, ranks=copies.ranks, world_size=world_size, why_not=why_not
+        )
+
+
+def _is_there(held: Held) -> bool:
+    return bool(held.own.hosts or held.replicas.hosts)
 
 
 def _bad_copies(distrusted: Sequence[SourceDistrusted]) -> dict[str, dict[int, dict[int, int]]]:
@@ -207,10 +218,9 @@ def _bad_copies(distrusted: Sequence[SourceDistrusted]) -> dict[str, dict[int, d
     return bad
 
 
-def _without(held: HeldSnapshots, spoilt: Mapping[int, int]) -> HeldSnapshots:
+def _without(held: HeldSnapshots, spoilt: Mapping[int, int]) -> tuple[int, ...]:
     """Leave bad copies out; one that was written after the refusal is another one."""
-    good = tuple(rank for rank in held.ranks if held.generation >= spoilt.get(rank, 0))
-    return changed(held, ranks=good)
+    return tuple(rank for rank in held.ranks if held.generation >= spoilt.get(rank, 0))
 
 
 def _inside(ranks: tuple[int, ...], world_size: int) -> tuple[int, ...]:

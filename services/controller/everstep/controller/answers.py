@@ -29,4 +29,5 @@ class Answers:
         stale = host != hosts[0] or now_ms - at_ms > PORT_MS_MAX
         if stale:
             self.first = (hosts[0], now_ms)
-        return tuple(h for h in hosts if h not in self.fenced or (stale and h == hosts[0]))
+        known = self.fenced
+        return tuple([h for h in hosts if h not in known or (stale and h == hosts[0])])

@@ -40,10 +40,6 @@ class Audits:
         elif is_audit(job):
             self._ids.add(job.job_id)
 
-    def forget(self, job_id: str) -> None:
-        """Drop one that is driven no longer."""
-        self._ids.discard(job_id)
-
     def ended_for(self, job: Job, at_ms: int) -> list[EndAudit]:
         """Return what ends them all, because a job lacks hosts; nothing if that is one itself."""
         if is_audit(job):

@@ -29,6 +29,7 @@ CODEC: Final[EventCodec[e.Event]] = EventCodec(
         "job_succeeded.v1": e.JobSucceeded,
         "job_failed.v1": e.JobFailed,
         "job_stopped.v1": e.JobStopped,
+        "incident_noted.v1": e.IncidentNoted,
         "interval_changed.v1": e.IntervalChanged,
         "interval_in_force.v1": e.IntervalInForce,
     }

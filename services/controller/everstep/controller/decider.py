@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
-from everstep.controller import auditing, moving, policy, rescheduling
+from everstep.controller import auditing, moving, noting, policy, rescheduling
 from everstep.controller.commands import (
     BeginDrain,
     BeginGrow,
@@ -61,6 +61,7 @@ from everstep.controller.generations import (
     finds_bad_states,
     goes_back,
     held,
+    is_last_word,
     next_generation,
     paused_or_resumed,
     reopened,
@@ -106,6 +107,10 @@ def decide(command: Command, job: Job) -> Decision:
         ``not_paused``, ``nothing_to_pause``, ``not_running``, ``not_its_host`` or
         ``invalid_interval``.
     """
+    return noting.with_blame(_decide(command, job), command, job)
+
+
+def _decide(command: Command, job: Job) -> Decision:
     if isinstance(command, LaunchJob):
         return _launch(command, job)
     if job.phase is Phase.ABSENT:
@@ -121,6 +126,8 @@ def decide(command: Command, job: Job) -> Decision:
             return moving.drain_by_a_person(command, job)
         case EndAudit():
             return auditing.end(command, job)
+        case RecoverJob() if noting.is_ending(job):
+            return noting.note(command, job)
         case _:
             stale = not _is_current(command, job) or job.phase in TERMINAL
             return NOTHING if stale else _by_the_run(command, job)
@@ -132,16 +139,8 @@ def _is_current(command: RunCommand, job: Job) -> bool:
     All its ranks may have finished on their own while they were asked to stop; and what it was
     trained on may just have been found to be bad: that would be trained on again.
     """
-    ending = job.cause in {"pause", *MOVES} and _is_last_word(command, job)
+    ending = job.cause in {"pause", *MOVES} and is_last_word(command, job)
     return command.generation in {job.generation, job.generation - ending}
-
-
-def _is_last_word(command: RunCommand, job: Job) -> bool:
-    if not isinstance(command, RecoverJob):
-        return isinstance(command, RecordFinished)
-    known = command.incident_id == job.incident_id
-    names = finds_bad_states(command) and command.verdict is not Verdict.RESTART
-    return not known and (names or goes_back(command, job))
 
 
 def _launch(command: LaunchJob, job: Job) -> Decision:
@@ -286,8 +285,8 @@ def _by_the_run(command: RunCommand, job: Job) -> Decision:
 def _recover(command: RecoverJob, job: Job) -> Decision:
     if job.cause == "pause" and finds_bad_states(command) and command.generation < job.generation:
         paused = paused_or_resumed(job, "pause", command.at_ms)
-        return Accepted((back(paused, job, command),))
-    if job.cause in {"pause", "stop"}:
+        return Accepted((*noting.blame(command, job), back(paused, job, command)))
+    if job.cause == "pause":
         return NOTHING  # the ranks are being ended anyway
     if command.verdict is Verdict.NOTE:
         return NOTHING

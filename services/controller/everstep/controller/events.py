@@ -218,6 +218,25 @@ class JobStopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentNoted:
+    """An incident is kept that the job, paused, ending or over, does nothing about now.
+
+    Nothing is to be placed on ``hosts``, which are at fault as ``kind`` says. Should the job go on
+    one day, states from ``before_step`` on will not do (0: any), and the batches in ``skipped`` are
+    left out.
+    """
+
+    job_id: str
+    generation: int
+    incident_id: str = ""
+    kind: str = ""
+    hosts: tuple[str, ...] = ()
+    before_step: int = 0
+    skipped: tuple[PositionRange, ...] = ()
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalGrounds:
     """What a schedule was decided on. A count of 0 means that the value is believed or guessed.
 
@@ -290,6 +309,7 @@ Event = (
     | JobSucceeded
     | JobFailed
     | JobStopped
+    | IncidentNoted
     | IntervalChanged
     | IntervalInForce
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from everstep.controller import policy
-from everstep.controller.commands import RecoverJob, Verdict
+from everstep.controller.commands import Command, RecordFinished, RecoverJob, Verdict
 from everstep.controller.events import (
     Event,
     GenerationBegun,
@@ -109,7 +109,7 @@ def held(job: Job, incident: RecoverJob) -> tuple[Event, ...]:
     begun = replace(
         paused_or_resumed(job, "pause", incident.at_ms),
         incident_id=incident.incident_id,
-        before_step=_sound_before(job, incident),
+        before_step=sound_before(job, incident),
         remark=f"held: {incident.reason}{choice if parts else ''}",
     )
     return requested, begun
@@ -132,15 +132,24 @@ def goes_back(command: RecoverJob, job: Job) -> bool:
     return finds_bad_states(command) and not gone_back
 
 
+def is_last_word(command: Command, job: Job) -> bool:
+    """Whether the generation before still has to say this, though its ranks are being ended."""
+    if not isinstance(command, RecoverJob):
+        return isinstance(command, RecordFinished)
+    known = command.incident_id == job.incident_id
+    names = finds_bad_states(command) and command.verdict is not Verdict.RESTART
+    return not known and (names or goes_back(command, job))
+
+
 def back(begun: Begun, job: Job, incident: RecoverJob) -> Begun:
     """Have the job go back before what is bad, now or when a person begins it again."""
-    before_step = _sound_before(job, incident)
+    before_step = sound_before(job, incident)
     if isinstance(begun, GenerationBegun):
         begun = replace(begun, incident_id=incident.incident_id)
     return replace(begun, skipped=incident.skipped, before_step=before_step)
 
 
-def _sound_before(job: Job, incident: RecoverJob) -> int:
+def sound_before(job: Job, incident: RecoverJob) -> int:
     """Return the first step that is suspect, of this incident or of one before; 0: none is."""
     return min((step for step in (job.before_step, incident.before_step) if step), default=0)
 

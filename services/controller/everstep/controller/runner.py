@@ -56,6 +56,7 @@ from everstep.core.decision import Rejected
 from everstep.core.errors import EverstepError
 from everstep.core.system import Clock
 from everstep.service.handler import Handler
+from everstep.wire.v1.checkpoints_pb2 import HostHoldings
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +137,6 @@ class Runner:
             self._wakes.pop(job_id, None)
             self._answers.pop(job_id, None)
             self.troubles.forget(job_id)
-            self._audits.forget(job_id)
             self.watch.forget(job_id)
         if not task.cancelled() and task.exception() is not None:
             log.error("driver of job %s failed", job_id, exc_info=task.exception())
@@ -242,7 +242,7 @@ class Runner:
         return RecordFenced(
             job_id=job.job_id,
             generation=job.generation,
-            hosts=tuple(h for h in action.hosts if h not in silent),
+            hosts=tuple([h for h in action.hosts if h not in silent]) if silent else action.hosts,
             unreachable=silent,
             at_ms=self._clock.now_ms(),
         )
@@ -255,8 +255,8 @@ class Runner:
         got = await self._outside.fence(
             job.job_id, job.generation, hosts, graceful=graceful, store=store, forget=False
         )
-        answers.fenced |= got
-        return tuple(host for host in hosts if host not in got)
+        answers.fenced.update(got)
+        return tuple([host for host in hosts if host not in got])
 
     async def _place(self, job: Job, action: Place) -> Command | None:
         placed = await self._outside.place(job, action.lost_hosts)
@@ -290,9 +290,12 @@ class Runner:
         silent = set(await self._ask_hosts(job, asked)) - set(job.leftovers)
         if silent:
             return self._lost(job, tuple(sorted(silent)))
+        holdings: list[HostHoldings] = []
         for seat in job.placement.hosts:
-            answers.fenced[seat.host_id].holdings.peer_port = seat.peer_port
-        holdings = [answers.fenced[host].holdings for host in hosts if host in answers.fenced]
+            told = answers.fenced[seat.host_id].holdings
+            told.peer_port = seat.peer_port
+            holdings.append(told)
+        holdings += [answers.fenced[h].holdings for h in job.leftovers if h in answers.fenced]
         plan = await self._outside.plan(job, holdings, action.from_step)
         at_ms = self._clock.now_ms()
         if isinstance(plan, Rejected):
@@ -321,10 +324,10 @@ class Runner:
             answers.plan = plan
         sources = sources_by_host(job.placement, answers.plan.sources)
         got = await self._outside.start(job, sources)
-        silent = tuple(host for host in sources if host not in got)
+        silent = tuple([host for host in sources if host not in got])
         if silent:
             return self._lost(job, silent)
-        for host_id in sources:
+        for host_id in sources if any(got.values()) else ():  # most starts are refused by nobody
             refusal = got[host_id]
             if refusal is not None:
                 if refusal.why == "stale_generation":
@@ -370,10 +373,7 @@ class Runner:
         return None
 
     async def _while_short(self, job: Job) -> None:
-        """Wait until hosts are freed, for a while, if the job has been told to wait or runs.
-
-        Audits free theirs at once.
-        """
+        """Wait until hosts are freed, for a while, if the job waits or runs; end audits for it."""
         for command in self._audits.ended_for(job, self._clock.now_ms()):
             await self.apply(command)
         if job.phase in {Phase.WAITING_FOR_HOSTS, Phase.RUNNING}:

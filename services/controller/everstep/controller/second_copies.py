@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from functools import partial
 from typing import Final
 
 from everstep.controller.outside import Fenced, Outside
 from everstep.controller.state import Job
+from everstep.core.elastic import groups_of
 from everstep.wire.v1.checkpoints_pb2 import Holder, HostHoldings, RestoreSources
 
 # A host that dies meanwhile takes copies with it: the others are asked again what they hold. The
@@ -56,11 +58,10 @@ async def keep_twice(
         got = await outside.fence(job.job_id, job.generation, asked, graceful=False, forget=False)
         fenced.update(got)
     told = [fenced[host] for host in hosts if host in fenced]
-    world_size, step = job.placement.layout.world_size, NO_LIMIT
-    in_vain = True
+    step, in_vain = NO_LIMIT, True
     while in_vain:  # as often as there are steps: memory has two of each rank
-        step, copies = second_copies(told, world_size, before_step=step)
-        wanted = {(step, rank) for part in copies.values() for rank in _ranks_of(part)}
+        step, copies = second_copies(told, partial(ranks_of, job), before_step=step)
+        wanted = {(step, rank) for part in copies.values() for rank in _ranks_in(part)}
         in_vain = not asked_for.isdisjoint(wanted)
         asked_for |= wanted
         for host in copies:
@@ -73,13 +74,13 @@ async def keep_twice(
 
 
 def second_copies(
-    fenced: Sequence[Fenced], world_size: int, *, before_step: int = NO_LIMIT
+    fenced: Sequence[Fenced], world_size: Callable[[int], int], *, before_step: int = NO_LIMIT
 ) -> tuple[int, Mapping[str, RestoreSources]]:
     """Say which host should bring what, of the newest step that every rank has.
 
     Args:
         fenced: what each host holds, and where it stands.
-        world_size: of the ranks that wrote it.
+        world_size: of the ranks that made a step.
         before_step: only an older one will do.
 
     Returns:
@@ -87,7 +88,7 @@ def second_copies(
         the hosts that share least with who holds them.
     """
     places = _places([one.holdings for one in fenced])
-    whole = (step for step, ranks in places.items() if len(ranks) >= world_size)
+    whole = (step for step, ranks in places.items() if len(ranks) >= world_size(step))
     steps = [step for step in whole if step < before_step]
     if not steps or len(fenced) < 2:
         return -1, {}
@@ -117,6 +118,15 @@ def second_copies(
     }
 
 
+def ranks_of(job: Job, step: int) -> int:
+    """Return how many ranks made a step: a job that waits may have been given others since."""
+    assert job.placement is not None
+    layout = job.placement.layout
+    now = groups_of(layout)
+    made_by = [groups for since, groups in job.groups if since < step]
+    return layout.world_size // now * (made_by[-1] if made_by else now)
+
+
 def farthest(holder: Fenced, fenced: Sequence[Fenced]) -> list[str]:
     """Return the other hosts that are least likely to be lost together with one, by id."""
 
@@ -128,7 +138,7 @@ def farthest(holder: Fenced, fenced: Sequence[Fenced]) -> list[str]:
     return sorted(one.host_id for one in others if shared(one) == least)
 
 
-def _ranks_of(sources: RestoreSources) -> set[int]:
+def _ranks_in(sources: RestoreSources) -> set[int]:
     return {rank for one in sources.holders for rank in (*one.own, *one.replicas)}
 
 

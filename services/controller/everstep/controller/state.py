@@ -26,6 +26,7 @@ from everstep.controller.events import (
     GenerationBegun,
     HostsFenced,
     HostsShort,
+    IncidentNoted,
     IntervalChanged,
     IntervalInForce,
     JobFailed,
@@ -112,7 +113,8 @@ class Job:
     layout changed: until it has gone on from a step after ``leftovers_step`` (-1: not known yet),
     its state may lie in their memory only. With fewer data-parallel groups than ``dp_min`` it was
     found not to fit its hosts, until a person starts it again. ``groups`` says how many of them
-    made the steps after each of these steps: (step, groups), the newest last.
+    made the steps after each of these steps: (step, groups), the newest last. ``blamed`` are hosts
+    of the placement that the inventory has been told of, beside the ones to be lost.
     """
 
     job_id: str = ""
@@ -149,6 +151,7 @@ class Job:
     leftovers_step: int = -1
     dp_min: int = 0
     groups: tuple[tuple[int, int], ...] = ()
+    blamed: tuple[str, ...] = ()
 
     @property
     def live_hosts(self) -> tuple[str, ...]:
@@ -201,6 +204,7 @@ def _reopened(job: Job) -> Job:
     return replace(
         job,
         placement=None,
+        blamed=(),
         lost_hosts=(),
         unsound_hosts=(),
         draining=(),
@@ -242,7 +246,7 @@ def _apply(job: Job, event: Event) -> Job:
         case JobRunning() | JobSucceeded():
             stepped = job.stepped or event.step > 0
             return replace(job, step=event.step, stepped=stepped, before_step=0)
-        case PauseRequested() | JobFailed():
+        case PauseRequested() | JobFailed() | IncidentNoted():
             return _suspecting(job, event)
         case (
             JobPaused()
@@ -257,10 +261,12 @@ def _apply(job: Job, event: Event) -> Job:
             assert_never(event)
 
 
-def _suspecting(job: Job, event: PauseRequested | JobFailed) -> Job:
+def _suspecting(job: Job, event: PauseRequested | JobFailed | IncidentNoted) -> Job:
     """Keep what is suspect for when a person has the job go on."""
     if isinstance(event, PauseRequested):
         return replace(job, questioned=event.questioned or job.questioned)
+    if isinstance(event, IncidentNoted):
+        job = replace(job, blamed=tuple(sorted({*job.blamed, *event.hosts})))
     before_step = event.before_step or job.before_step
     return _without_batches(replace(job, before_step=before_step), event.skipped, before_step)
 
@@ -274,7 +280,7 @@ def _without_batches(job: Job, skipped: tuple[PositionRange, ...], before_step: 
 
 def _place(job: Job, placement: Placement) -> Job:
     """Take seats; who is not among them is neither lost to the job nor to be left any more."""
-    kept = frozenset(placement.host_ids)
+    kept = placement.host_set
     leftovers, leftovers_step = job.leftovers, job.leftovers_step
     if job.placement is not None and job.placement.layout != placement.layout:
         leftovers, leftovers_step = (*leftovers, *job.live_hosts), -1
@@ -284,6 +290,7 @@ def _place(job: Job, placement: Placement) -> Job:
         leftovers_step=leftovers_step,
         placement=placement,
         placed=True,
+        blamed=(),
         missing=0,
         lost_hosts=tuple(host for host in job.lost_hosts if host not in kept),
         draining=tuple(host for host in job.draining if host in kept),
@@ -318,9 +325,9 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
     carried, unsound = set(event.lost_hosts), {*event.unsound_hosts, *job.draining}
     lost_why = event.lost_why
     if job.placement is not None and not job.placed:
-        carried |= set(job.lost_hosts) & set(job.placement.host_ids)
+        carried |= job.placement.host_set.intersection(job.lost_hosts)
         lost_why = lost_why or job.lost_why  # whoever came to it: a person will look at all
-        unsound |= set(job.unsound_hosts) & set(job.placement.host_ids)
+        unsound |= job.placement.host_set.intersection(job.unsound_hosts)
     recoveries, forgiven_at_ms = job.recoveries, job.forgiven_at_ms
     if event.cause == "recovery":
         recent = tuple(one for one in recoveries if one.at_ms > event.at_ms - HOUR_MS)

@@ -48,12 +48,13 @@ class LeaveHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CordonHost:
-    """Give the host no more work."""
+    """Give the host no more work; ``job_id`` has found it at fault, "" if none has."""
 
     host_id: str
     reason: str
     incident_id: str
     at_ms: int
+    job_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,7 +166,8 @@ def _cordon(command: CordonHost, fleet: Fleet, care: Care) -> Decision:
     out = host.cordon is not None and host.awaits is None
     known_incident = bool(command.incident_id) and command.incident_id in host.incidents
     # Whoever has left is silent as it should be; what else is wrong with it stays wrong.
-    missed = fault_of(command.reason, command.incident_id, "") is Fault.LOST and not host.present
+    fault = fault_of(command.reason, command.incident_id, command.job_id)
+    missed = fault is Fault.LOST and not host.present
     if out or known_incident or missed or command.at_ms < host.uncordoned_ms:
         return Accepted()
     cordon = cordoned(
@@ -175,6 +176,7 @@ def _cordon(command: CordonHost, fleet: Fleet, care: Care) -> Decision:
         incident_id=command.incident_id,
         at_ms=command.at_ms,
         care=care,
+        job_id=command.job_id,
     )
     return Accepted((cordon,))
 
@@ -224,7 +226,7 @@ def _place(command: PlaceJob, fleet: Fleet, care: Care) -> Decision:
         return refused
     if job is not None and job.generation == command.generation:
         return Accepted()
-    cordons, answer = _best_placement(command, fleet, care)
+    cordons, fleet, answer = _best_placement(command, fleet, care)
     match answer:
         case NeverFits():
             return Rejected("does_not_fit", answer.detail)
@@ -238,8 +240,7 @@ def _place(command: PlaceJob, fleet: Fleet, care: Care) -> Decision:
                 replacements=new_hosts(job, answer.placement),
                 at_ms=command.at_ms,
             )
-            fleet = reduce(evolve, cordons, fleet)
-            staying = answer.placement.host_ids
+            staying = answer.placement.host_set
             wanted = returning.freed(command.job_id, staying, command.at_ms, fleet, care)
             return Accepted((*cordons, *wanted, placed))
         case _:
@@ -248,10 +249,10 @@ def _place(command: PlaceJob, fleet: Fleet, care: Care) -> Decision:
 
 def _best_placement(
     command: PlaceJob, fleet: Fleet, care: Care
-) -> tuple[tuple[HostCordoned, ...], Answer]:
+) -> tuple[tuple[HostCordoned, ...], Fleet, Answer]:
     """Place without the lost hosts and without as many of the unsound ones as spares allow.
 
-    A job stays on unsound hosts rather than shrink.
+    A job stays on unsound hosts rather than shrink. The fleet is as it is after the cordons.
     """
     lost = _cordons(command, command.lost_hosts, command.reason or "host_lost", fleet, care)
     fleet = reduce(evolve, lost, fleet)
@@ -260,13 +261,14 @@ def _best_placement(
     for layout in command.layouts:
         for count in range(len(unsound), 0, -1):
             swapped = _cordons(command, unsound[:count], why, fleet, care)
-            answer = place(command.job_id, layout, reduce(evolve, swapped, fleet), command.turn)
+            without = reduce(evolve, swapped, fleet)
+            answer = place(command.job_id, layout, without, command.turn)
             if isinstance(answer, Placed):
-                return (*lost, *swapped), answer
+                return (*lost, *swapped), without, answer
         answer = place(command.job_id, layout, fleet, command.turn)
         if isinstance(answer, Placed):
-            return lost, answer
-    return lost, answer  # of the smallest one: what is missing for that
+            return lost, fleet, answer
+    return lost, fleet, answer  # of the smallest one: what is missing for that
 
 
 def _why_not_placed(command: PlaceJob, fleet: Fleet, job: Job | None) -> Rejected | None:

@@ -38,6 +38,7 @@ from everstep.wire.v1.hosts_pb2 import (
     ListHosts,
     ListHostsReply,
 )
+from everstep.wire.v1.jobs_pb2 import IncidentNoted
 
 MAY_WORK: Final = frozenset({HostState.ACTIVE, HostState.SPARE})
 ENDINGS: Final = frozenset({"job_succeeded", "job_failed", "job_stopped"})
@@ -113,8 +114,10 @@ class FleetKeeper:
             await self.apply(command, consumed if i == len(incident.hosts) else None)
 
     async def on_controller_event(self, envelope: EventEnvelope, consumed: Consumed) -> None:
-        """Free the hosts of a job that has ended."""
+        """Free the hosts of a job that has ended; cordon those that one has found at fault."""
         kind = envelope.WhichOneof("payload")
+        if kind == "incident_noted":
+            await self._cordon_noted(envelope.incident_noted, consumed)
         if kind not in ENDINGS:
             return
         ended = getattr(envelope, kind)
@@ -122,6 +125,17 @@ class FleetKeeper:
             ReleaseJob(job_id=ended.job_id, generation=ended.generation, at_ms=ended.at_ms),
             consumed,
         )
+
+    async def _cordon_noted(self, noted: IncidentNoted, consumed: Consumed) -> None:
+        for i, host_id in enumerate(noted.hosts, start=1):
+            command = CordonHost(
+                host_id=host_id,
+                reason=noted.kind,
+                incident_id=noted.incident_id,
+                at_ms=noted.at_ms,
+                job_id=noted.job_id,
+            )
+            await self.apply(command, consumed if i == len(noted.hosts) else None)
 
     def _with_silence(self, command: JoinHost) -> JoinHost:
         """Add when another agent was heard under this id, on the joining host's clock."""

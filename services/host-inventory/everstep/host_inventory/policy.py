@@ -80,7 +80,7 @@ def replaceable(job_id: str, hosts: Sequence[str], fleet: Fleet) -> tuple[str, .
     job = fleet.jobs.get(job_id)
     if job is None or not job.held or job.placement is None:
         return ()
-    mine = sorted(set(hosts) & set(job.placement.host_ids))
+    mine = sorted(job.placement.host_set.intersection(hosts))
     for count in range(len(mine), 0, -1):
         gone = frozenset(mine[:count])
         others = {name: host for name, host in fleet.hosts.items() if name not in gone}
@@ -116,7 +116,7 @@ def new_hosts(job: Job | None, placement: Placement) -> tuple[str, ...]:
     """Return the hosts that take over seats in ``placement``; none at the first one."""
     if job is None or job.placement is None:
         return ()
-    return tuple(sorted(set(placement.host_ids).difference(job.placement.host_ids)))
+    return tuple(sorted(placement.host_set - job.placement.host_set))
 
 
 def _why_never(layout: Layout, fleet: Fleet) -> str:

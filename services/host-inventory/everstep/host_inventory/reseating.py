@@ -23,18 +23,19 @@ from everstep.host_inventory.state import Fleet, Host, HostState, Job
 
 def reseat(job: Job, old: Placement, fleet: Fleet) -> Placed | HostsShort:
     """Keep every seat whose host still serves; give each other seat to the nearest spare."""
-    broken = [seat for seat in old.hosts if not _serves(job.job_id, seat, fleet)]
-    kept = set(old.host_ids).difference([seat.host_id for seat in broken])
+    broken, moved = _not_as_before(job.job_id, old, fleet)
+    lost = {seat.host_id for seat in broken}
     spares = sorted(
         [
             host
             for host_id, host in fleet.hosts.items()
             # Most have a job: to look at that first is the quicker way to say that they are none.
-            if not host.job_id and host.state is HostState.SPARE and host_id not in kept
+            if not host.job_id and host.state is HostState.SPARE
+            if host_id not in old.host_set or host_id in lost
         ],
         key=lambda host: host.host_id,
     )
-    homes = _homes(broken, old, kept, fleet)
+    homes = _homes(broken, old, lost, fleet)
     heirs: dict[str, Host] = {}
     for seat in sorted(broken, key=lambda seat: (-len(seat.ranks), seat.ranks)):
         fits = [host for host in spares if host.chips >= len(seat.ranks)]
@@ -50,24 +51,43 @@ def reseat(job: Job, old: Placement, fleet: Fleet) -> Placed | HostsShort:
             detail=f"{len(broken)} of {len(old.hosts)} hosts of job {job.job_id} need a "
             f"replacement and {len(heirs)} spare hosts have the chips for it",
         )
-    hosts = tuple([_heir_seat(seat, heirs, fleet) for seat in old.hosts])
-    return Placed(placement=Placement(layout=old.layout, hosts=hosts))
+    if not heirs and not moved:
+        return Placed(placement=old)
+    changed = moved | heirs.keys()
+    hosts = [
+        _heir_seat(seat, heirs, fleet)
+        if seat.host_id in changed or seat.replica_host_id in heirs
+        else seat
+        for seat in old.hosts
+    ]
+    return Placed(placement=Placement(layout=old.layout, hosts=tuple(hosts)))
 
 
-def _serves(job_id: str, seat: HostPlacement, fleet: Fleet) -> bool:
-    host = fleet.hosts.get(seat.host_id)
-    return (
-        host is not None
-        and host.present
-        and host.cordon is None
-        and host.awaits is None
-        and host.job_id in ("", job_id)
-        and host.chips >= len(seat.ranks)
-    )
+def _not_as_before(
+    job_id: str, old: Placement, fleet: Fleet
+) -> tuple[list[HostPlacement], set[str]]:
+    """Return the seats whose hosts do not serve any more, and who serves at another address."""
+    broken: list[HostPlacement] = []
+    moved: set[str] = set()
+    known = fleet.hosts.get
+    for seat in old.hosts:  # all of them, at every failure: in one pass
+        host = known(seat.host_id)
+        if (
+            host is None
+            or not host.present
+            or host.cordon is not None
+            or host.awaits is not None
+            or (host.job_id != job_id and host.job_id)
+            or host.chips < len(seat.ranks)
+        ):
+            broken.append(seat)
+        elif host.address != seat.address or host.peer_port != seat.peer_port:
+            moved.add(seat.host_id)
+    return broken, moved
 
 
 def _homes(
-    broken: Sequence[HostPlacement], old: Placement, kept: set[str], fleet: Fleet
+    broken: Sequence[HostPlacement], old: Placement, lost: set[str], fleet: Fleet
 ) -> dict[str, str]:
     """Name the pod where each broken seat belongs: where most of its pipeline is, else its own.
 
@@ -81,13 +101,13 @@ def _homes(
     }
     pods: dict[int, list[str]] = defaultdict(list)
     for seat in old.hosts if broken else ():
-        if not around_rank.isdisjoint(seat.ranks) and seat.host_id in kept:
+        if not around_rank.isdisjoint(seat.ranks) and seat.host_id not in lost:
             for cell in cells_of(seat.ranks, old.layout):
                 pods[cell % dp].append(fleet.hosts[seat.host_id].pod)
     homes = {}
     for seat in broken:
-        lost = fleet.hosts.get(seat.host_id)
-        own = lost.pod if lost else ""
+        host = fleet.hosts.get(seat.host_id)
+        own = host.pod if host else ""
         around = [pod for cell in cells_of(seat.ranks, old.layout) for pod in pods[cell % dp]]
         homes[seat.host_id] = min(
             {*around, own}, key=lambda pod: (-around.count(pod), pod != own, pod)
@@ -105,7 +125,4 @@ def _heir_seat(seat: HostPlacement, heirs: Mapping[str, Host], fleet: Fleet) -> 
     """Hand a seat on; who kept its copies goes on, and so does who now holds that one's seat."""
     heir, peer = heirs.get(seat.host_id), heirs.get(seat.replica_host_id)
     host = heir or fleet.hosts[seat.host_id]
-    stays = heir is None and host.address == seat.address and host.peer_port == seat.peer_port
-    if stays and peer is None:
-        return seat
     return host_placement(host, seat.ranks, peer.host_id if peer else seat.replica_host_id)

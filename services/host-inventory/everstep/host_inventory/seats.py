@@ -59,7 +59,7 @@ def host_placement(host: Host, ranks: tuple[int, ...], replica_host_id: str) -> 
 
 def kept(unsound: Sequence[str], placement: Placement) -> str:
     """Say which unsound hosts serve on although they should not; "" if none does."""
-    staying = sorted(set(unsound).intersection(placement.host_ids)) if unsound else []
+    staying = sorted(placement.host_set.intersection(unsound)) if unsound else []
     if not staying:
         return ""
     return (

@@ -287,13 +287,12 @@ def _counted(errors: tuple[ErrorCount, ...], event: HostErrorsCounted) -> tuple[
 
 
 def _placed(fleet: Fleet, event: JobPlaced) -> Fleet:
-    held = frozenset(event.placement.host_ids)
+    held = event.placement.host_set
     hosts = dict(fleet.hosts)
-    for host_id in _held_hosts(fleet, event.job_id) - held:
+    for host_id in _held_hosts(fleet, event.job_id, but=held):
         hosts[host_id] = replace(hosts[host_id], job_id="")
-    for host_id in held:
-        host = hosts.get(host_id)
-        if host is not None and host.job_id != event.job_id:
+    for host_id, host in fleet.hosts.items():
+        if host.job_id != event.job_id and host_id in held:  # few: most were its own before
             hosts[host_id] = replace(host, job_id=event.job_id)
     job = Job(
         job_id=event.job_id,
@@ -307,7 +306,7 @@ def _placed(fleet: Fleet, event: JobPlaced) -> Fleet:
 
 def _released(fleet: Fleet, event: JobReleased) -> Fleet:
     hosts = dict(fleet.hosts)
-    for host_id in _held_hosts(fleet, event.job_id):
+    for host_id in _held_hosts(fleet, event.job_id, but=frozenset()):
         hosts[host_id] = replace(hosts[host_id], job_id="")
     known = fleet.jobs.get(event.job_id)
     job = Job(
@@ -320,11 +319,11 @@ def _released(fleet: Fleet, event: JobReleased) -> Fleet:
     return Fleet(hosts=hosts, jobs={**fleet.jobs, event.job_id: job})
 
 
-def _held_hosts(fleet: Fleet, job_id: str) -> frozenset[str]:
+def _held_hosts(fleet: Fleet, job_id: str, *, but: frozenset[str]) -> frozenset[str]:
     job = fleet.jobs.get(job_id)
     if job is None or job.placement is None or not job.held:
         return frozenset()
-    return frozenset(job.placement.host_ids) & fleet.hosts.keys()
+    return (job.placement.host_set - but) & fleet.hosts.keys()
 
 
 def _with_host(fleet: Fleet, host: Host) -> Fleet:

@@ -105,7 +105,7 @@ def _mark(command: MarkJob, watch: Watch) -> Decision:
     )
     if command.mark is Mark.ENDED:
         return Accepted((*closed(watch, command), marked))
-    if command.mark is not Mark.PLACED or watch.placed:
+    if command.mark is not Mark.PLACED or watch.placed or not watch.ended:
         return Accepted((marked,))
     # Hosts may have told of all ends before the controller's word of its ranks has come.
     after = evolve(watch, marked)

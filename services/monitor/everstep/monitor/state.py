@@ -137,7 +137,7 @@ class Watch:
     @property
     def world_size(self) -> int:
         """Ranks of the current placement."""
-        return sum(len(host.ranks) for host in self.hosts)
+        return sum([len(host.ranks) for host in self.hosts])
 
 
 def evolve(watch: Watch, event: Event) -> Watch:

@@ -134,17 +134,20 @@ def judge(now_ms: int, evidence: Evidence, limits: Limits) -> Judgement:
     too_large = [end for end in roots if end.exit_class is ExitClass.HOST_TOO_SMALL]
     if too_large:
         return Judgement(verdict=host_too_small(too_large))
-    silent = _silent(now_ms, evidence, limits)
-    vanished = _vanished(now_ms, evidence, limits)
+    # Of 2,048 hosts only what matters is looked at: while a run is down, seconds count.
+    vanished = () if roots or evidence.echoes else _vanished(now_ms, evidence, limits)
     broken = bool(roots or evidence.echoes or vanished)
+    silent = frozenset[str]() if broken else _silent(now_ms, evidence, limits)
     if evidence.blind or not (broken or silent or _dropped(now_ms, evidence, limits)):
         return NOT_YET
     to_ask = _unasked(now_ms, evidence, limits)
     if to_ask:
         return Judgement(probe=to_ask)
-    if any(host.probe is Probe.ASKED for host in evidence.hosts):
+    answered = Probe.ANSWERED
+    unanswered = [host for host in evidence.hosts if host.probe is not answered]
+    if any(host.probe is Probe.ASKED for host in unanswered):
         return NOT_YET
-    mute = [host for host in evidence.hosts if host.probe in MUTE]
+    mute = [host for host in unanswered if host.probe in MUTE]
     gone = _gone(now_ms, mute, silent, limits, broken=broken)
     if any(_is_doubtful(now_ms, host, limits) for host in mute):
         return NOT_YET  # asked again every second; it speaks, or has been silent for long enough
@@ -198,12 +201,12 @@ def _unasked(now_ms: int, evidence: Evidence, limits: Limits) -> tuple[str, ...]
         default=now_ms - limits.probe_again_ms,
     )
     fresh_ms = max(since, now_ms - limits.probe_again_ms)
+    never, asked = Probe.NOT_ASKED, Probe.ASKED
     return tuple(
         [
             host.host_id
             for host in evidence.hosts
-            if host.probe is Probe.NOT_ASKED
-            or (host.probe is not Probe.ASKED and host.asked_ms < fresh_ms)
+            if host.probe is never or (host.probe is not asked and host.asked_ms < fresh_ms)
         ]
     )
 
