@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.monitor.audit_stage import AuditStage
 from tests.unit.monitor.hang_looks import all_but, spinning
 from tests.unit.monitor.test_watcher import HOSTS, Stage, echo
 
@@ -104,7 +105,7 @@ async def test_run_that_a_blind_monitor_cannot_see_is_not_judged(planned: Stage)
 async def test_steps_that_are_told_in_one_go_do_not_make_the_next_one_late(planned: Stage):
     """What agents kept while the bus was away comes at once: all wait, in a sound long step."""
     repairer = Repairer(MemoryBus(), Rollup(), Curves(), planned, planned.watcher.told_again)
-    receive = on_metrics(planned.watcher, repairer)
+    receive = on_metrics(planned.watcher, repairer, AuditStage().auditing)
     for step in range(11, 51):
         told = [RankStep(rank=0, step=step, step_time_ms=20_000), RankStep(rank=1, step=step)]
         metrics = StepMetrics(host_id="h0", job_id="j", generation=1, ranks=told)

@@ -49,9 +49,9 @@ class Audits:
         one = self.differing
         return one if one is not None and (one.step, one.replica) == (step, replica) else None
 
-    def went_back(self, step: int, since_ms: int, until_ms: int) -> bool:
-        """Say whether the step after this one was undone between two times, both included."""
-        return any(since_ms <= at_ms <= until_ms and to <= step for at_ms, to in self.plans)
+    def went_back(self, step: int, since_ms: int) -> bool:
+        """Say whether the step after this one was undone after a time."""
+        return any(at_ms > since_ms and to <= step for at_ms, to in self.plans)
 
     def after(self, event: StepAudited) -> Audits:
         """Take a finding."""
@@ -72,8 +72,11 @@ class Audits:
 
     def planned(self, at_ms: int, step: int) -> Audits:
         """Take where a generation goes on from, 0 for the beginning: what was after it is over."""
+        differing = self.differing
+        undone = differing is not None and step <= differing.step
         return replace(
             self,
             plans=(*self.plans, (at_ms, step))[-PLANS_MAX:],
             alike={replica: min(newest, step) for replica, newest in self.alike.items()},
+            differing=None if undone else differing,
         )

@@ -17,6 +17,7 @@ from everstep.core.ports import Consumed, Message, Receive
 from everstep.core.spec import AuditSpec, parse_spec_json
 from everstep.core.system import Clock
 from everstep.core.time import HOUR_MS
+from everstep.monitor.auditing import Auditing
 from everstep.monitor.commands import MarkJob, ObserveExit, ObserveRefusal
 from everstep.monitor.events import (
     NO_CORRUPTION_RULES,
@@ -199,6 +200,16 @@ def on_inventory(watcher: Watcher) -> OnEvent:
     return receive
 
 
+def on_registry(auditing: Auditing) -> OnEvent:
+    """Follow which checkpoints can be loaded."""
+
+    async def receive(envelope: EventEnvelope, _: Consumed) -> None:
+        if envelope.WhichOneof("payload") == "checkpoint_completed":
+            auditing.completed(envelope.checkpoint_completed)
+
+    return receive
+
+
 def on_heartbeat(watcher: Watcher, uncopied: UncopiedRanks) -> Receive:
     """Take a host's sign of life."""
 
@@ -229,7 +240,7 @@ def on_heartbeat(watcher: Watcher, uncopied: UncopiedRanks) -> Receive:
     return receive
 
 
-def on_metrics(watcher: Watcher, repairer: Repairer) -> Receive:
+def on_metrics(watcher: Watcher, repairer: Repairer, auditing: Auditing) -> Receive:
     """Take a host's step metrics."""
 
     async def receive(message: Message) -> None:
@@ -239,6 +250,7 @@ def on_metrics(watcher: Watcher, repairer: Repairer) -> Receive:
             log.warning("no step metrics on %s: %d bytes", message.subject, len(message.data))
             return
         repairer.take(metrics)
+        auditing.told(metrics)
         watcher.heard(metrics.host_id)
         if metrics.ranks:
             # The first step of a message is what "first step of a generation" needs.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from everstep.core.errors import EverstepError
@@ -69,26 +69,32 @@ class Repairer:
     async def _ask(self, hole: Hole) -> None:
         """Ask the hosts of a job in turn until one answers with anything."""
         for host_id in hole.hosts:
-            try:
-                reply = await request(
-                    self._bus,
-                    host_subject(host_id, "cmd.steps"),
-                    TellSteps(job_id=hole.job_id, after_step=hole.after_step),
-                    TellStepsReply,
-                    timeout_s=ANSWER_S_MAX,
-                )
-            except EverstepError as error:  # away, or of another version: the next one may know
-                log.debug("no steps of job %s from %s: %s", hole.job_id, host_id, error)
-                continue
-            if reply.metrics:
+            told = await ask_steps(self._bus, host_id, hole.job_id, hole.after_step)
+            if told:
                 log.info(
                     "job %s: steps after %d told again by %s in %d messages",
                     hole.job_id,
                     hole.after_step,
                     host_id,
-                    len(reply.metrics),
+                    len(told),
                 )
-                for metrics in reply.metrics:
+                for metrics in told:
                     self.take(metrics)
                     self._told_again(metrics)
                 return
+
+
+async def ask_steps(bus: Bus, host_id: str, job_id: str, after_step: int) -> Sequence[StepMetrics]:
+    """Return what a host still knows of a job's steps after one; nothing if it does not answer."""
+    try:
+        reply = await request(
+            bus,
+            host_subject(host_id, "cmd.steps"),
+            TellSteps(job_id=job_id, after_step=after_step),
+            TellStepsReply,
+            timeout_s=ANSWER_S_MAX,
+        )
+    except EverstepError as error:  # away, or of another version: the next one may know
+        log.debug("no steps of job %s from %s: %s", job_id, host_id, error)
+        return ()
+    return reply.metrics

@@ -74,8 +74,8 @@ class Watcher:
         self._ids = ids
         self._limits = limits
         self._jobs: dict[str, Gathered] = {}
-        self._watches: dict[str, Watch] = {}
-        self._detecting: dict[str, Detecting] = {}
+        self.watches: dict[str, Watch] = {}
+        self.detecting: dict[str, Detecting] = {}
         self._idle = IdleHosts(limits)
         self._strays = Strays(limits)
         self._early_echoes = EarlyEchoes()
@@ -91,7 +91,7 @@ class Watcher:
 
     def watched(self, job_id: str) -> Watch | None:
         """Return a live job as it is known."""
-        return self._watches.get(job_id)
+        return self.watches.get(job_id)
 
     async def adopt(
         self, job_id: str, generation: int, step: int, window: Sequence[Sound] = ()
@@ -105,7 +105,7 @@ class Watcher:
         if gathered is not None:
             if generation == watch.generation:
                 gathered.step = max(gathered.step, step)
-            self._detecting[job_id].remember(window, generation, watch, self._clock.now_ms())
+            self.detecting[job_id].remember(window, generation, watch, self._clock.now_ms())
         return watch
 
     async def mark(self, command: MarkJob, consumed: Consumed | None = None) -> None:
@@ -175,7 +175,7 @@ class Watcher:
         seen = seen if gathered.generation == generation else frozenset()
         now_ms = self._clock.now_ms()
         whole = gathered.saw_ranks(host_id, seen, now_ms)
-        watch = self._watches[job_id]
+        watch = self.watches[job_id]
         if whole and watch.script and not (watch.progressed or watch.stepped):
             await self._progressed(job_id, generation, 0, now_ms)
 
@@ -202,9 +202,9 @@ class Watcher:
         if gathered is None or gathered.generation != generation:
             return
         now_ms = self._clock.now_ms()
-        self._detecting[job_id].stepped(job_id, step, now_ms, took_ms)
+        self.detecting[job_id].stepped(job_id, step, now_ms, took_ms)
         first = gathered.stepped(host_id, step, now_ms)
-        watch = self._watches[job_id]
+        watch = self.watches[job_id]
         if first is None or (watch.progressed and watch.stepped):
             return
         await self._progressed(job_id, generation, first, now_ms)
@@ -213,7 +213,7 @@ class Watcher:
         """Look at what a host tells of its ranks' steps."""
         job_id = metrics.job_id
         if job_id in self._jobs:
-            watch, detecting = self._watches[job_id], self._detecting[job_id]
+            watch, detecting = self.watches[job_id], self.detecting[job_id]
             detecting.told(metrics, watch, self._clock.now_ms())
             for question in detecting.questions():
                 asked = self._lookout.answer(watch, detecting, question)
@@ -223,10 +223,10 @@ class Watcher:
     def told_again(self, metrics: StepMetrics) -> None:
         """Take what a host tells of steps whose first word was lost."""
         if metrics.job_id in self._jobs:
-            self._detecting[metrics.job_id].numerics.told_again(metrics)
+            self.detecting[metrics.job_id].numerics.told_again(metrics)
 
     async def _say_after(self, job_id: str, asked: Awaitable[Verdict | None]) -> None:
-        verdict, detecting = await asked, self._detecting.get(job_id)
+        verdict, detecting = await asked, self.detecting.get(job_id)
         if verdict is not None and detecting is not None:
             detecting.unsaid.append(verdict)
             await self._say(job_id)
@@ -234,7 +234,7 @@ class Watcher:
     async def _say(self, job_id: str) -> None:
         """Store what the steps have shown; what cannot be stored is said at the next tick."""
         async with self._locks.setdefault(job_id, asyncio.Lock()):
-            unsaid = self._detecting[job_id].unsaid if job_id in self._jobs else ()
+            unsaid = self.detecting[job_id].unsaid if job_id in self._jobs else ()
             while unsaid:
                 said = unsaid[0]
                 if isinstance(said, Verdict):
@@ -290,7 +290,7 @@ class Watcher:
         if self._eyes.open(now_ms, self._idle.heard_ms):
             for gathered in self._jobs.values():
                 gathered.reset_hearing(now_ms)
-            for detecting in self._detecting.values():
+            for detecting in self.detecting.values():
                 detecting.hanging.excused(now_ms)
             self._idle.forget_silences(now_ms)
 
@@ -308,20 +308,20 @@ class Watcher:
         """Follow a job as it is stored; one that is over there, by whoever's word, is dropped."""
         if watch.over or not watch.job_id:
             self._jobs.pop(job_id, None)
-            self._watches.pop(job_id, None)
-            self._detecting.pop(job_id, Detecting()).unsaid.clear()  # somebody may be at it
+            self.watches.pop(job_id, None)
+            self.detecting.pop(job_id, Detecting()).unsaid.clear()  # somebody may be at it
             return None
-        self._watches[job_id] = watch
+        self.watches[job_id] = watch
         gathered = self._jobs.setdefault(job_id, Gathered())
         gathered.begin(watch, self._clock.now_ms())
         early = self._early_echoes.take(job_id, gathered.generation)
         gathered.echoed(early, self._clock.now_ms())
-        self._detecting.setdefault(job_id, Detecting()).begin(watch, self._clock.now_ms())
+        self.detecting.setdefault(job_id, Detecting()).begin(watch, self._clock.now_ms())
         return gathered
 
     async def _consider(self, job_id: str) -> None:
         """Judge one job on what is known now; one at a time, so that one verdict comes of it."""
-        gathered, watch = self._jobs.get(job_id), self._watches.get(job_id)
+        gathered, watch = self._jobs.get(job_id), self.watches.get(job_id)
         if gathered is None or watch is None or not gathered.hosts:
             return
         if watch.judged_generation >= gathered.generation:
@@ -329,7 +329,7 @@ class Watcher:
         async with self._locks.setdefault(job_id, asyncio.Lock()):
             if job_id not in self._jobs:
                 return  # over since
-            linking = self._detecting[job_id].linking
+            linking = self.detecting[job_id].linking
             now_ms, blind = self._clock.now_ms(), bool(self.blind)
             broken = self.counting.fatal(gathered.hosts, now_ms)
             untold = self.untold.ranks(gathered.hosts, job_id, gathered.generation)
@@ -340,7 +340,7 @@ class Watcher:
             if judgement.try_links:
                 self._spawn(self._look_at_links(job_id, watch, linking))
             if judgement.verdict is not None:
-                hanging = self._detecting[job_id].hanging
+                hanging = self.detecting[job_id].hanging
                 verdict = hanging.instead(judgement.verdict, watch, gathered.echo_ms)
                 await self._open(job_id, gathered, verdict)
 
@@ -359,12 +359,12 @@ class Watcher:
 
     def _look_at_ranks(self, job_id: str, now_ms: int) -> None:
         """Ask what the ranks of a run do whose next step is overdue."""
-        watch, detecting = self._watches.get(job_id), self._detecting.get(job_id)
+        watch, detecting = self.watches.get(job_id), self.detecting.get(job_id)
         if self.blind or watch is None or detecting is None:
             return
         detecting.unsaid += self.counting.news(watch, now_ms)
         if detecting.hanging.is_due(watch, now_ms):
-            hang = self._lookout.hang(watch, detecting, self._watches)
+            hang = self._lookout.hang(watch, detecting, self.watches)
             self._spawn(self._say_after(job_id, hang))
 
     async def _look_at_links(self, job_id: str, watch: Watch, linking: Linking) -> None:

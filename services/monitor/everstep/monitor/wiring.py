@@ -11,6 +11,8 @@ from typing import Final
 from everstep.core.errors import NoResponders, Unavailable
 from everstep.core.spec import LayoutSpec
 from everstep.monitor import inputs
+from everstep.monitor.audit_asking import AuditAsking
+from everstep.monitor.auditing import Auditing
 from everstep.monitor.checksums import ask_checksums
 from everstep.monitor.codec import AGGREGATE, CODEC
 from everstep.monitor.counting import Counting
@@ -31,8 +33,8 @@ from everstep.monitor.lookout import (
 from everstep.monitor.measurements import Kept, Rollup
 from everstep.monitor.policy import Limits
 from everstep.monitor.reaching import try_links
-from everstep.monitor.remaking import ask_recompute
-from everstep.monitor.repair import Repairer
+from everstep.monitor.remaking import ask_audit, ask_recompute
+from everstep.monitor.repair import Repairer, ask_steps
 from everstep.monitor.siblings import Siblings
 from everstep.monitor.state import Watch
 from everstep.monitor.uncopied import UncopiedRanks
@@ -41,7 +43,7 @@ from everstep.monitor.watcher import Watcher
 from everstep.service.commands import host_subject, request, send_command
 from everstep.service.shell import Shell
 from everstep.wire.v1.agents_pb2 import ProbeHost as ProbeMessage
-from everstep.wire.v1.agents_pb2 import ProbeHostReply
+from everstep.wire.v1.agents_pb2 import ProbeHostReply, StepMetrics
 from everstep.wire.v1.hosts_pb2 import ListHosts, ListHostsReply
 
 NAME: Final = "monitor"
@@ -104,7 +106,21 @@ async def wire_monitor(
             instances store is followed. None: there are no others.
     """
     curves = Curves()
-    repairer = Repairer(shell.bus, rollup, curves, shell.clock, watcher.told_again)
+    auditing = Auditing(
+        handler=shell.handler(AGGREGATE),
+        watcher=watcher,
+        asking=AuditAsking(partial(ask_audit, shell.bus)),
+        ask_recompute=partial(ask_recompute, shell.bus),
+        ask_steps=partial(ask_steps, shell.bus),
+        clock=shell.clock,
+        ids=shell.ids,
+    )
+
+    def told_again(metrics: StepMetrics) -> None:
+        watcher.told_again(metrics)
+        auditing.told(metrics)
+
+    repairer = Repairer(shell.bus, rollup, curves, shell.clock, told_again)
     for job_id, told in watched.items():
         watch = await watcher.adopt(job_id, told.generation, told.step, told.window)
         kept = told.step if told.generation == watch.generation else watch.restore_step or 0
@@ -112,9 +128,11 @@ async def wire_monitor(
         curves.adopt(job_id, watch.generation, kept, hosts)
     await shell.consume_events("controller", inputs.on_controller(watcher, repairer))
     await shell.consume_events("host_inventory", inputs.on_inventory(watcher))
+    await shell.consume_events("checkpoint_registry", inputs.on_registry(auditing))
     heartbeats = inputs.on_heartbeat(watcher, uncopied)
     await shell.bus.subscribe(host_subject("*", "heartbeat"), heartbeats)
-    await shell.bus.subscribe(host_subject("*", "metrics"), inputs.on_metrics(watcher, repairer))
+    metrics = inputs.on_metrics(watcher, repairer, auditing)
+    await shell.bus.subscribe(host_subject("*", "metrics"), metrics)
     await shell.bus.consume(
         host_subject("*", "report"),
         inputs.on_report(watcher, shell.clock),
@@ -123,6 +141,7 @@ async def wire_monitor(
     shell.spawn("watch", watcher.watch)
     shell.spawn("census", _census(shell, watcher))
     shell.spawn("repair", repairer.repair)
+    shell.spawn("audits", auditing.follow)
     if position is not None:
         siblings = Siblings(shell.store, watcher, repairer, position)
         shell.spawn("siblings", siblings.follow)

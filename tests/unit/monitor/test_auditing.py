@@ -1,0 +1,392 @@
+"""A step that spare hosts do again: who is named, and what is done about it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.monitor.audit_stage import (
+    ALONE,
+    EVERY,
+    JOB_HOSTS,
+    LAYOUT,
+    RULES,
+    AuditStage,
+    message,
+    work,
+)
+
+from everstep.core.record import changed
+from everstep.monitor.auditing import QUESTIONS_MAX
+from everstep.monitor.events import Action, CorruptionRules, Finding, IncidentOpened, Mark
+from everstep.wire.v1.agents_pb2 import Work
+
+ONCE, TWICE = ("a0", "a1"), ("b0", "b1")  # hosts of the audits
+
+
+@pytest.fixture
+async def stage() -> AuditStage:
+    """A job whose first audit came out alike: at step 100, of replica 0."""
+    stage = AuditStage()
+    await stage.launch()
+    await due(stage, 100)
+    await stage.audit(ONCE)
+    return stage
+
+
+async def due(stage: AuditStage, step: int, wrong: dict[int, int] | None = None) -> None:
+    """The next audit is due at a step; the job's ranks may have been wrong in it."""
+    await stage.step(step + 1, wrong=wrong)
+    await stage.complete(step, count=EVERY)
+
+
+async def two_audits(
+    stage: AuditStage,
+    wrong: dict[int, int] | None = None,
+    first: dict[int, int] | None = None,
+    second: dict[int, int] | None = None,
+    hosts: tuple[tuple[str, str], tuple[str, str]] = (ONCE, TWICE),
+) -> None:
+    """Step 201 of replica 1, which ranks 1 and 3 make, is done again twice."""
+    await due(stage, 200, wrong)
+    await stage.audit(hosts[0], wrong=first)
+    await stage.audit(hosts[1], wrong=second)
+
+
+def named(incident: IncidentOpened) -> tuple[str, Action, tuple[str, ...]]:
+    """What is done about whom."""
+    return incident.job_id, incident.action, incident.hosts
+
+
+async def test_audit_that_comes_out_alike_is_stored_and_nothing_is_done(stage: AuditStage):
+    """With who did it, and nothing that only a second one would need."""
+    (found,) = await stage.found()
+    assert (found.job_id, found.step, found.replica, found.number) == ("j", 100, 0, 1)
+    assert (found.audit_job_id, found.hosts, found.ranks) == ("j-audit-100-0-1", ONCE, ())
+    assert (found.finding, found.works, found.seats) == (Finding.ALIKE, (), ())
+    assert found.why == "step 101 of replica 0 came out with the same bits on a0, a1"
+    assert await stage.incidents() == []
+    state = (await stage.state()).audits
+    assert (state.ever_alike, state.shares, dict(state.alike)) == (True, 1, {0: 100})
+
+
+async def test_host_of_the_job_that_two_others_contradict_is_replaced(stage: AuditStage):
+    """The job goes back before anything that it may have bent since the beginning."""
+    await stage.step(195)
+    await two_audits(stage, wrong={3: 7})
+    assert [one.finding for one in await stage.found()][1:] == [Finding.DIFFERS, Finding.NAMED]
+    (incident,) = await stage.incidents()
+    assert named(incident) == ("j", Action.REPLACE, ("h3",))
+    assert (incident.kind, incident.ranks, incident.generation) == ("silent_corruption", (3,), 1)
+    assert incident.reason == (
+        "step 201 of replica 1 came out with other outputs (from rank 3 on) in two audits, alike "
+        "in both, on a1 and on b1: h3 was wrong"
+    )
+    # Its replica was never audited before, and the monitor was told of step 101 first.
+    assert (incident.suspect_from_step, incident.step) == (101, 201)
+
+
+async def test_what_the_same_replica_had_right_before_is_not_suspect(stage: AuditStage):
+    """An audit of another replica says nothing about it."""
+    await due(stage, 120)
+    await stage.audit(ONCE)  # replica 1
+    await due(stage, 140)
+    await stage.audit(ONCE)  # replica 0
+    await two_audits(stage, wrong={3: 7})
+    (incident,) = await stage.incidents()
+    assert incident.suspect_from_step == 121
+
+
+async def test_first_audit_that_was_wrong_itself_costs_its_host_its_place(stage: AuditStage):
+    """Nobody else: the job goes on. It is a fault like that of a spare that breaks."""
+    await two_audits(stage, first={1: 5})
+    assert [one.finding for one in await stage.found()][1:] == [
+        Finding.DIFFERS,
+        Finding.SPARE_NAMED,
+    ]
+    (incident,) = await stage.incidents()
+    assert named(incident) == ("", Action.REPLACE, ("a1",))
+    assert incident.kind == "silent_corruption"
+    assert incident.reason.startswith("in an audit of job j: step 201 of replica 1 came out the")
+    assert (await stage.state()).audits.alike == {0: 100, 1: 200}
+
+
+async def test_spare_that_serves_another_job_by_then_leaves_it(stage: AuditStage):
+    """It is cordoned all the same; that job moves as soon as another spare is there."""
+    await due(stage, 200)
+    await stage.audit(ONCE, wrong={1: 5})
+    await stage.mark("k", 0, Mark.SUBMITTED, layout=LAYOUT, corruption=RULES)
+    await stage.run("k", ("x0", "x1", "a1", "x3"), LAYOUT)
+    await stage.mark("p", 0, Mark.SUBMITTED, layout=LAYOUT, corruption=RULES)
+    await stage.run("p", ("a1", "y1", "y2", "y3"), LAYOUT)
+    await stage.mark("p", 2, Mark.BEGUN, cause="pause")
+    await stage.audit(TWICE)
+    alone, moved = await stage.incidents()
+    assert named(alone) == ("", Action.REPLACE, ("a1",))
+    assert (*named(moved), moved.ranks) == ("k", Action.DRAIN, ("a1",), (2,))
+
+
+async def test_two_audits_on_one_host_name_nobody_and_a_recompute_is_asked_for(stage: AuditStage):
+    """One machine against one; the job's own ranks can tell more."""
+    await two_audits(stage, wrong={3: 7}, hosts=(ONCE, ("b0", "a1")))
+    assert [one.finding for one in await stage.found()][1:] == [Finding.DIFFERS, Finding.OPEN]
+    assert await stage.incidents() == []
+    assert stage.recomputed == [("j", 3)]
+
+
+async def test_host_whose_two_audits_differ_from_one_another_is_cordoned(stage: AuditStage):
+    """It contradicts itself, whatever the job had."""
+    await two_audits(stage, first={1: 5}, second={1: 6}, hosts=(ONCE, ("b0", "a1")))
+    (incident,) = await stage.incidents()
+    assert named(incident) == ("", Action.REPLACE, ("a1",))
+
+
+async def test_nobody_is_named_before_an_audit_came_out_alike_and_after_two_no_more_are_made():
+    """The program does something else with one replica."""
+    stage = AuditStage()
+    await stage.launch()
+    for step in (100, 200):
+        await due(stage, step, wrong={0: 1, 1: 1, 2: 1, 3: 1})
+        await stage.audit(ONCE)
+        await stage.audit(TWICE)
+    found = await stage.found()
+    assert [one.finding for one in found] == [Finding.DIFFERS, Finding.OPEN] * 2
+    assert found[-1].why.endswith("no more audits of this job are asked for")
+    assert await stage.incidents() == []
+    await due(stage, 300)
+    assert len(stage.asked) == 4
+    assert (await stage.state()).audits.given_up
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        changed(RULES, on_corruption="off"),
+        changed(RULES, bits_vary=True),
+        changed(RULES, audit_every_checkpoints=0),
+    ],
+)
+async def test_nothing_is_done_again_where_nothing_could_be_concluded(rules: CorruptionRules):
+    """Bits that vary differ by themselves."""
+    stage = AuditStage()
+    await stage.launch(rules)
+    await due(stage, 100)
+    assert stage.asked == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "first", "ranks", "host"), [({3: 7}, {}, (3,), "h3"), ({}, {1: 5}, (), "a1")]
+)
+async def test_findings_are_only_noted_where_the_spec_says_so(wrong, first, ranks, host):
+    """Nobody is cordoned, and no state is suspect."""
+    stage = AuditStage()
+    await stage.launch(changed(RULES, on_corruption="note"))
+    await due(stage, 100)
+    await stage.audit(ONCE)
+    await two_audits(stage, wrong=wrong, first=first)
+    (incident,) = await stage.incidents()
+    assert (*named(incident), incident.ranks) == ("j", Action.NOTE, (host,), ranks)
+    assert incident.suspect_from_step == 0
+
+
+async def go_back(stage: AuditStage, generation: int, step: int, hosts=JOB_HOSTS) -> None:
+    """The job goes on from a step in a new generation."""
+    await stage.run("j", hosts, LAYOUT, generation=generation, cause="recovery", restore_step=step)
+
+
+async def test_step_that_the_job_has_made_anew_since_is_not_judged(stage: AuditStage):
+    """What it has now comes from other work, perhaps with other batches."""
+    await due(stage, 200, wrong={3: 7})
+    await go_back(stage, 2, 200)
+    await stage.audit(ONCE)
+    assert len(await stage.found()) == 1
+    assert not (await stage.state()).audits.differing
+
+
+async def test_difference_is_forgotten_when_the_job_goes_back_behind_it(stage: AuditStage):
+    """The second audit would compare what two histories came to."""
+    await due(stage, 200, wrong={3: 7})
+    await stage.audit(ONCE)
+    assert (await stage.state()).audits.differing is not None
+    await go_back(stage, 2, 200)
+    await stage.audit(TWICE)
+    assert [one.finding for one in await stage.found()] == [Finding.ALIKE, Finding.DIFFERS]
+    assert (await stage.state()).audits.differing is None
+
+
+async def test_job_that_went_back_no_further_than_the_wrong_step_goes_back_again(stage: AuditStage):
+    """What it holds comes from there; who has served it meanwhile is on another seat."""
+    await due(stage, 200, wrong={3: 7})
+    await stage.audit(ONCE)
+    await go_back(stage, 2, 201, ("h3", "h1", "h2", "h0"))
+    await stage.audit(TWICE)
+    (incident,) = await stage.incidents()
+    assert (*named(incident), incident.generation) == ("j", Action.REPLACE, ("h3",), 2)
+
+
+async def test_wrong_host_that_has_left_is_cordoned_and_its_job_goes_back(
+    stage: AuditStage,
+):
+    """Its numbers are still there; nobody of those that are has to leave."""
+    await due(stage, 200, wrong={3: 7})
+    await stage.audit(ONCE)
+    await go_back(stage, 2, 201, ("h0", "h1", "h2", "h9"))
+    await stage.audit(TWICE)
+    alone, back = await stage.incidents()
+    assert named(alone) == ("", Action.REPLACE, ("h3",))
+    assert (*named(back), back.ranks) == ("j", Action.RESTART, (), ())
+    assert (back.kind, back.suspect_from_step) == ("silent_corruption", 101)
+
+
+async def test_wrong_host_of_a_paused_job_is_cordoned_and_its_states_are_suspect(stage: AuditStage):
+    """It would go on from them, on that host."""
+    await due(stage, 200, wrong={3: 7})
+    await stage.audit(ONCE)
+    audit_id = await stage.begin_audit(TWICE)
+    await stage.mark("j", 2, Mark.BEGUN, cause="pause")
+    for place, rank in enumerate((1, 3)):
+        await stage.tell(audit_id, 1, TWICE[place], place, 201, work(rank, 201))
+    await stage.auditing.look()
+    alone, back = await stage.incidents()
+    assert named(alone) == ("", Action.REPLACE, ("h3",))
+    assert (*named(back), back.generation) == ("j", Action.RESTART, (), 2)
+
+
+async def test_host_that_is_named_while_its_job_recovers_is_named_when_it_has_begun_again(
+    stage: AuditStage,
+):
+    """Said of the generation that ends anyway it would be dropped, and its states gone on from."""
+    await due(stage, 200, wrong={3: 7})
+    await stage.audit(ONCE)
+    audit_id = await stage.begin_audit(TWICE)
+    await stage.mark("j", 2, Mark.BEGUN, cause="recovery")
+    for place, rank in enumerate((1, 3)):
+        await stage.tell(audit_id, 1, TWICE[place], place, 201, work(rank, 201))
+    await stage.auditing.look()
+    assert await stage.incidents() == []
+    assert len(await stage.found()) == 2
+    await go_back(stage, 3, 201)
+    await stage.auditing.look()
+    (incident,) = await stage.incidents()
+    assert (*named(incident), incident.generation) == ("j", Action.REPLACE, ("h3",), 3)
+
+
+async def test_job_that_goes_back_before_the_wrong_step_meanwhile_only_moves(stage: AuditStage):
+    """The host was named before that: nothing that the job holds is suspect any more."""
+    await due(stage, 200, wrong={3: 7})
+    await stage.audit(ONCE)
+    audit_id = await stage.begin_audit(TWICE)
+    await stage.mark("j", 2, Mark.BEGUN, cause="recovery")
+    for place, rank in enumerate((1, 3)):
+        await stage.tell(audit_id, 1, TWICE[place], place, 201, work(rank, 201))
+    await stage.auditing.look()
+    await go_back(stage, 3, 150)
+    await stage.auditing.look()
+    (incident,) = await stage.incidents()
+    assert (*named(incident), incident.suspect_from_step) == ("j", Action.DRAIN, ("h3",), 0)
+
+
+async def test_wrong_host_of_a_job_that_has_ended_is_cordoned(stage: AuditStage):
+    """There is nothing left to go back."""
+    await due(stage, 200, wrong={3: 7})
+    await stage.audit(ONCE)
+    audit_id = await stage.begin_audit(TWICE)
+    await stage.mark("j", 1, Mark.ENDED, cause="stopped")
+    for place, rank in enumerate((1, 3)):
+        await stage.tell(audit_id, 1, TWICE[place], place, 201, work(rank, 201))
+    await stage.auditing.look()
+    (incident,) = await stage.incidents()
+    assert named(incident) == ("", Action.REPLACE, ("h3",))
+    assert (await stage.found())[-1].finding is Finding.NAMED
+
+
+async def test_monitor_that_begins_between_two_audits_concludes_from_what_is_stored(
+    stage: AuditStage,
+):
+    """Who did the first one, what it came to and where the job ran are in the first finding."""
+    await due(stage, 200, wrong={3: 7})
+    await stage.audit(ONCE, ends=False)
+    other = AuditStage(stage.store)
+    other.at_ms, other.asked = stage.at_ms, stage.asked
+    for job_id in ("j", "j-audit-200-1-1"):
+        await other.watcher.adopt(job_id, 1, 201)
+    await other.end("j-audit-200-1-1")
+    await other.complete(210)
+    assert (other.asked[-1].step, other.asked[-1].number) == (200, 2)
+    await other.audit(TWICE)
+    (incident,) = await other.incidents()
+    assert named(incident) == ("j", Action.REPLACE, ("h3",))
+
+
+@pytest.mark.parametrize(("restored", "finding"), [(100, Finding.NAMED), (203, Finding.OPEN)])
+async def test_monitor_that_has_just_begun_knows_where_a_job_made_what_it_made_since(
+    restored: int, finding: Finding
+):
+    """Of an older generation nobody remembers it, and nobody is named."""
+    stage = AuditStage()
+    await stage.launch()
+    await due(stage, 100)
+    await stage.audit(ONCE)
+    await go_back(stage, 2, restored)
+    wrong = [work(rank, 201, 7 * (rank == 3)) for rank in range(4)]
+    for rank, own in enumerate(wrong):
+        stage.auditing.told(message("j", 2, f"h{rank}", rank, 201, own))
+    await stage.complete(200, generation=2, count=EVERY)
+    other = AuditStage(stage.store)
+    other.at_ms, other.asked = stage.at_ms, stage.asked
+    await other.watcher.adopt("j", 2, 201)
+    await other.audit(ONCE)
+    await other.audit(TWICE)
+    assert (await other.found())[-1].finding is finding
+
+
+async def test_words_that_come_twice_late_or_before_the_audit_is_known_count_once(
+    stage: AuditStage,
+):
+    """Messages of hosts and events of the controller overtake one another."""
+    await due(stage, 200)
+    audit_id = "j-audit-200-1-1"
+    for _ in range(2):
+        await stage.tell(audit_id, 1, "a0", 0, 201, work(1, 201))
+    assert await stage.begin_audit(ONCE) == audit_id
+    await stage.end(audit_id)
+    await stage.tell(audit_id, 1, "a1", 1, 201, work(3, 201))
+    await stage.auditing.look()
+    await stage.auditing.look()
+    assert [one.finding for one in await stage.found()] == [Finding.ALIKE] * 2
+
+
+async def test_word_that_was_lost_is_asked_for_when_the_audit_has_ended(stage: AuditStage):
+    """A host remembers the steps of jobs that are over."""
+    await due(stage, 200)
+    audit_id = await stage.begin_audit(ONCE)
+    await stage.tell(audit_id, 1, "a0", 0, 201, work(1, 201))
+    stage.remembered = [message(audit_id, 1, "a1", 1, 201, work(3, 201))]
+    await stage.auditing.look()
+    assert len(await stage.found()) == 1
+    await stage.end(audit_id)
+    assert [one.finding for one in await stage.found()] == [Finding.ALIKE] * 2
+
+
+async def test_audit_that_ends_without_a_word_is_none(stage: AuditStage):
+    """The same share is as good at the next one."""
+    await due(stage, 200)
+    audit_id = await stage.begin_audit(ONCE)
+    await stage.end(audit_id, looks=QUESTIONS_MAX)
+    assert len(await stage.found()) == 1
+    await due(stage, 220)
+    assert [(one.step, one.replica, one.number) for one in stage.asked[1:]] == [
+        (200, 1, 1),
+        (220, 1, 1),
+    ]
+
+
+async def test_generation_of_an_audit_is_compared_as_a_whole(stage: AuditStage):
+    """What one rank told before its audit was begun again elsewhere is another run's."""
+    await due(stage, 200)
+    audit_id = await stage.begin_audit(ONCE)
+    await stage.tell(audit_id, 1, "a0", 0, 201, Work(forward=1, gradient=1))
+    await stage.run(audit_id, TWICE, ALONE, generation=2, restore_step=200)
+    for place, rank in enumerate((1, 3)):
+        await stage.tell(audit_id, 2, TWICE[place], place, 201, work(rank, 201))
+    await stage.auditing.look()
+    found = (await stage.found())[-1]
+    assert (found.finding, found.hosts) == (Finding.ALIKE, TWICE)
