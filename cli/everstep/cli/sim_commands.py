@@ -9,6 +9,7 @@ other command would start half a second later.
 from __future__ import annotations
 
 import logging
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -166,7 +167,8 @@ def story(
             stage = play(one)
         except AssertionError as error:
             failed = True
-            rows.append((one, "failed", str(error)))
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            rows.append((one, "failed", f"{where.name}: {where.line or ''} {error}".strip()))
             continue
         rows.append((one, "succeeded", f"{stage.world.now_ms / 1e3:.0f} s in its world"))
         if trace is not None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from everstep.checkpoint_registry.codec import HISTORIES
 from everstep.checkpoint_registry.events import RestoreLaidOut
+from everstep.controller.auditing import is_audit
 from everstep.controller.codec import AGGREGATE as JOBS
 from everstep.controller.events import IntervalInForce
 from everstep.controller.state import TERMINAL, Job, Phase
@@ -188,7 +189,7 @@ class Invariants:
         wrong += [
             f"{job.job_id} ended as {job.phase} at generation {job.generation}"
             for job in self.jobs.values()
-            if job.phase is not Phase.SUCCEEDED
+            if job.phase is not Phase.SUCCEEDED and not (is_audit(job) and job.phase in TERMINAL)
         ]
         for stream, watch in self.watches.items():
             if watch.open_incidents:

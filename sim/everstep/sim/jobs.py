@@ -5,7 +5,8 @@ Drawn from a stream of its own, beside the faults, so that the faults of a seed 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ class JobPlan:
         elastic: goes on with fewer groups, ``dp_min`` at least, when hosts are short.
         scale: with a smaller batch then.
         recompute: every so many steps work is done twice; 0: never.
+        audit: after every so many checkpoints spares do a step again; 0: never.
         budget: restarts an hour; where it is small, a person begins the job again.
     """
 
@@ -41,6 +43,7 @@ class JobPlan:
     dp_min: int = 1
     scale: bool = False
     recompute: int = 0
+    audit: int = 0
     budget: int = LARGE_BUDGET
 
     @property
@@ -61,7 +64,10 @@ class JobPlan:
         document: dict[str, Any] = spec_of(self.number, steps=steps).model_dump()
         document["layout"] = {"pp": pp, "dp_replicate": replicate, "dp_shard": shard, "tp": 2}
         document["data"] = {"path": "corpus", "sequence_tokens": 8, "global_batch": GLOBAL_BATCH}
-        document["corruption"]["recompute_every_steps"] = self.recompute
+        document["corruption"] |= {
+            "recompute_every_steps": self.recompute,
+            "audit_every_checkpoints": self.audit,
+        }
         document["recovery"] |= {
             "no_spare": "elastic" if self.elastic else "wait",
             "dp_min": self.dp_min,
@@ -86,6 +92,11 @@ def plain_job(number: int) -> JobPlan:
 def draw_jobs(random: Random, count: int, hosts: int) -> tuple[JobPlan, ...]:
     """Draw what is launched: a third of the jobs are plain ones."""
     return tuple(_draw(random, number, hosts) for number in range(count))
+
+
+def draw_audits(random: Random, jobs: Sequence[JobPlan]) -> tuple[JobPlan, ...]:
+    """Have some of the jobs audited."""
+    return tuple(replace(job, audit=random.choice((0, 0, 0, 1, 2))) for job in jobs)
 
 
 def _draw(random: Random, number: int, hosts: int) -> JobPlan:

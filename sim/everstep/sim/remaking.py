@@ -1,8 +1,8 @@
 """Chips that compute wrong in a simulated training, and what ranks find when work is done twice.
 
 A wrong gradient is summed: every state that is made with its help is tainted, alike on all ranks.
-Only work that another replica has made again shows it. Which steps are shadowed, and who is paired
-with whom, is the SDK's own (``everstep.core.rounds``).
+Only work that another replica, or an audit, has made again shows it. Which steps are shadowed, and
+who is paired with whom, is the SDK's own (``everstep.core.rounds``).
 """
 
 from __future__ import annotations
@@ -85,16 +85,27 @@ class Remaking:
         return self._rounds.due(step - 1)
 
     def made(
-        self, step: int, before: str, state: str, runs: Mapping[str, HostRun], *, shadowed: bool
+        self,
+        step: int,
+        before: str,
+        state: str,
+        runs: Mapping[str, HostRun],
+        *,
+        shadowed: bool,
+        own: bool,
     ) -> bool:
         """Note a state that was made from another; says whether some work came out otherwise."""
         wrong = self.wrong(step, runs)
         if wrong or before in self._flaws.tainted:
             self._flaws.tainted.add(state)
-        told = self._exchanged(f"{self._bits.like(before)}/{step}", wrong) if shadowed else {}
+        work = f"{self._bits.like(before)}/{step}"
+        told = self._exchanged(work, wrong) if shadowed else {}
+        for rank in range(self._layout.world_size) if own else ():
+            mistake = self._mistake(wrong.get(rank), str(self._generation))
+            told.setdefault(rank, Checked()).own.CopyFrom(_work(f"{work} {rank} {mistake}"))
         for rank, flaw in wrong.items():
             if flaw.itself:
-                told[rank] = Checked(recomputed_wrong=["layers.0"])
+                told.setdefault(rank, Checked()).recomputed_wrong.append("layers.0")
         differs = any(
             one.rerun.other != told[one.rerun.of].rerun.own
             for one in told.values()
@@ -108,6 +119,34 @@ class Remaking:
         self._told[step] = told
         self._told.pop(min(self._told), None) if len(self._told) > TOLD_STEPS else None
         return differs
+
+    def audited(
+        self,
+        job_id: str,
+        step: int,
+        before: str,
+        runs: Mapping[str, HostRun],
+        full: Layout,
+        replica: int,
+    ) -> None:
+        """Note what an audit's ranks have come to, each in another one's place.
+
+        Args:
+            job_id: the audit's.
+            step: that they have made again.
+            before: the state that they made it from.
+            runs: who they are.
+            full: layout of the job that is audited.
+            replica: whose ranks' work it is.
+        """
+        work, wrong = f"{self._bits.like(before)}/{step}", self.wrong(step, runs)
+        told = {}
+        for rank in range(self._layout.world_size):
+            at = coordinate_of(self._layout, rank)
+            there = Coordinate(pp=at.pp, replicate=replica, shard=at.shard, tp=at.tp)
+            mistake = self._mistake(wrong.get(rank), job_id)
+            told[rank] = Checked(own=_work(f"{work} {rank_at(full, there)} {mistake}"))
+        self._told[step] = told
 
     def wrong(self, step: int, runs: Mapping[str, HostRun]) -> dict[int, Flaw]:
         """Return the ranks that make a step wrong."""
@@ -127,12 +166,17 @@ class Remaking:
         for rank in range(self._layout.world_size):
             of = self._shifted(rank, shift)
             flaw = wrong.get(rank)
-            mistake = flaw and ("wrong" if flaw.repeats else f"wrong {self._generation}")
+            mistake = self._mistake(flaw, str(self._generation))
             own = _work(f"{work} {rank} {mistake}")
             again = mistake if flaw and of == rank and flaw.repeats else f"elsewhere {mistake}"
             other = _work(f"{work} {of} {None if flaw is None or flaw.half else again}")
             found[rank] = Checked(rerun=Rerun(of=of, own=own, other=other))
         return found
+
+    def _mistake(self, flaw: Flaw | None, when: str) -> str | None:
+        if flaw is None:
+            return None
+        return "wrong" if flaw.repeats else f"wrong {when}"
 
     def _shifted(self, rank: int, shift: int) -> int:
         at, shards = coordinate_of(self._layout, rank), self._layout.dp_shard

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from everstep.controller.auditing import is_audit
 from everstep.controller.events import GenerationBegun, RestoreDecided
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.core.errors import EverstepError
@@ -159,7 +160,7 @@ class Stage:
                 resume = jobs_pb2.ResumeJob(job_id=job.job_id, at_ms=at_ms)
                 resume.skip_batches = bool(job.questioned)
                 await self.world.order(resume)
-            elif job.phase is Phase.FAILED and self.reopens:
+            elif job.phase is Phase.FAILED and self.reopens and not is_audit(job):
                 command = jobs_pb2.RestartJob(job_id=job.job_id, from_step=-1, at_ms=at_ms)
                 await self.world.order(command)
 
@@ -186,7 +187,10 @@ class Stage:
     def _ended(self, jobs: int) -> bool:
         known = self.invariants.jobs.values()
         over = TERMINAL - {Phase.FAILED} if self.reopens else TERMINAL
-        return len(known) == jobs and all(job.phase in over for job in known)
+        audits = [job for job in known if is_audit(job)]
+        return len(known) - len(audits) == jobs and all(
+            job.phase in (TERMINAL if is_audit(job) else over) for job in known
+        )
 
     async def wrong(self) -> list[str]:
         """Return what does not hold, now that all should be well."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from everstep.sim import (
+    audit_stories,
     care_stories,
     checkpoint_stories,
     copies_stories,
@@ -32,6 +33,7 @@ STORIES: Final[tuple[Story, ...]] = (
     *drain_stories.STORIES,
     *corruption_stories.STORIES,
     *recompute_stories.STORIES,
+    *audit_stories.STORIES,
     *elastic_stories.STORIES,
     *reopening_stories.STORIES,
     *ending_stories.STORIES,

@@ -24,7 +24,7 @@ from everstep.sim.faults import (
 )
 from everstep.sim.flips import KINDS as FLIPS
 from everstep.sim.flips import draw_flips
-from everstep.sim.jobs import SMALL_BUDGET, JobPlan, draw_jobs
+from everstep.sim.jobs import SMALL_BUDGET, JobPlan, draw_audits, draw_jobs
 from everstep.sim.moments import at_moments
 from everstep.sim.network import Conditions
 from everstep.sim.partitions import KINDS as PARTITIONS
@@ -87,6 +87,7 @@ def plan_of(seed: int) -> Plan:
     faults = draw_faults(random, until_s=TRAINING_S)
     count = 1 if random.random() < 0.7 else 2
     jobs = draw_jobs(seeds.of("jobs"), count, 2 * hosts)
+    jobs = draw_audits(seeds.of("audits"), jobs)
     losses = []
     if any(job.elastic for job in jobs):
         losses = draw_losses(seeds.of("losses"), until_s=LOSSES_S)

@@ -81,6 +81,7 @@ class Training:
     save_asked: bool = False
     durable_due: bool = False
     doubted_until: int = 0
+    tells_own: bool = False  # what its ranks' own work comes to, in the next step
     taken: Taken | None = None  # what the newest step was made from
     joined: Callable[[Training], bool] = lambda _: True  # its hosts reach one another
     on_begin: Callable[[Training], None] | None = None
@@ -165,7 +166,27 @@ class Training:
         for host_id in sorted(self.runs):
             self.runs[host_id].echo(why, self.pace.echo_s * (0.5 + self.random.random()))
 
+    async def _audit(self) -> None:
+        """Make the one step again, say what it has come to, and leave: nothing of it is kept."""
+        assert self.spec.audit is not None
+        await asyncio.sleep(self.pace.first_step_s * (0.9 + 0.2 * self.random.random()))
+        await self.moving.wait()
+        if self.broken:
+            return
+        self.step += 1
+        full = Layout(**self.spec.layout.model_dump())
+        replica, before = self.spec.audit.replica, self.state
+        self.remaking.audited(self.job_id, self.step, before, self.runs, full, replica)
+        self.finished = True
+        for host_id in sorted(self.runs):
+            run = self.runs[host_id]
+            run.stepped(self.step, run.host.now_ms())
+            run.leave(stopped=False)
+
     async def _run(self) -> None:
+        if self.spec.audit is not None:
+            await self._audit()
+            return
         pause_s = self.pace.first_step_s
         while self.step < self.spec.steps:
             shadow_s = self.pace.shadow_s * self._is_shadowed(self.step + 1)
@@ -190,7 +211,9 @@ class Training:
         bent = self.remaking.wrong(self.step, self.runs)
         self.sharing.made(self.step, before, self.state, self.runs, bent=bent)
         shadowed = self._is_shadowed(self.step)
-        differs = self.remaking.made(self.step, before, self.state, self.runs, shadowed=shadowed)
+        differs = self.remaking.made(
+            self.step, before, self.state, self.runs, shadowed=shadowed, own=self.tells_own
+        )
         if differs and self.spec.corruption.on_corruption == "replace":
             self.doubted_until = self.step + DOUBTED_STEPS
         may_keep = self.sharing.may_keep(self.step) and self.step > self.doubted_until
@@ -206,6 +229,7 @@ class Training:
         if snapshot or durable:
             self.sharing.kept(self.step, self.state)
         self.durable_due &= not durable
+        self.tells_own = durable and self.spec.corruption.audit_every_checkpoints > 0
         stall_s = snapshot * self.pace.memory_stall_s + durable * self.pace.object_stall_s
         for run in runs:
             run.followed, run.kept, run.kept_durable = schedule, snapshot, durable

@@ -254,7 +254,7 @@ class World:
                 job_id=job_id,
                 generation=generation,
                 spec=spec,
-                world_size=spec.layout.world_size,
+                world_size=layout.world_size,
                 restore_step=command.restore_step,
                 pace=self.pace,
                 random=self.seeds.of("training", job_id, generation),
@@ -343,7 +343,8 @@ class World:
                 )
 
     def _began(self, training: Training) -> None:
-        self.truth.began(training)
+        if training.spec.audit is None:  # else it makes no history
+            self.truth.began(training)
         for look in self.on_begin:
             look(training)
         name = f"{training.job_id}/{training.generation}"
