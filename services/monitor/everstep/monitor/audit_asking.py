@@ -24,7 +24,7 @@ from everstep.wire.v1.jobs_pb2 import AuditStep
 
 log = logging.getLogger(__name__)
 
-ASK_MS_MAX: Final = 60_000  # an audit that was asked for is heard of within a second
+ASK_MS_MAX: Final = 5_000  # an audit that was asked for is heard of within a second, if it lasts
 NUMBER_MAX: Final = 4  # of one share: the first, and three attempts at a second one
 RANKS_MAX: Final = 2_000  # of a replica: what each came to is in the audit's spec
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import BigInteger, Column, Float, MetaData, Table, Text, insert, update
 from sqlalchemy.dialects.postgresql import JSONB
@@ -121,24 +121,7 @@ class MonitorProjection:
         fact = CODEC.decode(event.type, event.data)
         match fact:
             case IncidentOpened():
-                await transaction.execute(
-                    insert(INCIDENTS).values(
-                        incident_id=fact.incident_id,
-                        job_id=fact.job_id,
-                        generation=fact.generation,
-                        kind=fact.kind,
-                        ranks=list(fact.ranks),
-                        hosts=list(fact.hosts),
-                        step=fact.step,
-                        action=fact.action.value,
-                        reason=fact.reason,
-                        detail=fact.detail,
-                        failed_at_ms=fact.failed_at_ms,
-                        detected_at_ms=fact.detected_at_ms,
-                        suspect_from_step=fact.suspect_from_step,
-                        skipped=[[one.first, one.end] for one in fact.skipped],
-                    )
-                )
+                await transaction.execute(insert(INCIDENTS).values(**_incident_row(fact)))
             case IncidentRecovered():
                 await transaction.execute(
                     update(INCIDENTS)
@@ -161,19 +144,7 @@ class MonitorProjection:
                 )
             case StepAudited():
                 await transaction.execute(
-                    insert(AUDITS).values(
-                        job_id=fact.job_id,
-                        version=event.version,
-                        step=fact.step,
-                        replica=fact.replica,
-                        number=fact.number,
-                        audit_job_id=fact.audit_job_id,
-                        hosts=list(fact.hosts),
-                        ranks=list(fact.ranks),
-                        finding=fact.finding.value,
-                        why=fact.why,
-                        at_ms=fact.at_ms,
-                    )
+                    insert(AUDITS).values(version=event.version, **_audit_row(fact))
                 )
             case JobMarked():
                 await transaction.execute(
@@ -197,3 +168,38 @@ def _ranks(fact: JobMarked) -> int:
     if fact.mark is Mark.SUBMITTED:
         return fact.layout.world_size
     return sum(len(host.ranks) for host in fact.hosts)
+
+
+def _incident_row(fact: IncidentOpened) -> dict[str, Any]:
+    return {
+        "incident_id": fact.incident_id,
+        "job_id": fact.job_id,
+        "generation": fact.generation,
+        "kind": fact.kind,
+        "ranks": list(fact.ranks),
+        "hosts": list(fact.hosts),
+        "step": fact.step,
+        "action": fact.action.value,
+        "reason": fact.reason,
+        "detail": fact.detail,
+        "failed_at_ms": fact.failed_at_ms,
+        "detected_at_ms": fact.detected_at_ms,
+        "suspect_from_step": fact.suspect_from_step,
+        "skipped": [[one.first, one.end] for one in fact.skipped],
+    }
+
+
+def _audit_row(fact: StepAudited) -> dict[str, Any]:
+    """Return what is told of an audit; what only a second one needs stays in its event."""
+    return {
+        "job_id": fact.job_id,
+        "step": fact.step,
+        "replica": fact.replica,
+        "number": fact.number,
+        "audit_job_id": fact.audit_job_id,
+        "hosts": list(fact.hosts),
+        "ranks": list(fact.ranks),
+        "finding": fact.finding.value,
+        "why": fact.why,
+        "at_ms": fact.at_ms,
+    }
