@@ -7,8 +7,10 @@ second stage.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from everstep.core.placement import Layout
+from everstep.core.ports import NewEvent, StoredEvent
 from everstep.core.system import RandomIds
 from everstep.eventstore.memory import MemoryStore
 from everstep.monitor.audit_asking import AuditAsking
@@ -48,12 +50,29 @@ def work(rank: int, step: int, wrong: int = 0) -> Work:
     return Work(forward=100 * step + rank + wrong, gradient=200 * step + rank + wrong)
 
 
+class Store(MemoryStore):
+    """One that another process may write to just before us."""
+
+    intrude: tuple[str, Event] | None = None  # before the next append to this stream
+
+    async def append(
+        self, stream: str, expected_version: int, events: Sequence[NewEvent], **options: Any
+    ) -> list[StoredEvent]:
+        """Append, and be too late if another one was faster."""
+        if self.intrude is not None and self.intrude[0] == stream:
+            name, data = CODEC.encode(self.intrude[1])
+            self.intrude = None
+            other = NewEvent(event_id="other", type=name, data=data)
+            await super().append(stream, expected_version, [other])
+        return await super().append(stream, expected_version, events, **options)
+
+
 class AuditStage:
     """The monitor's shell around audits, with a clock of its own and a controller that obeys."""
 
-    def __init__(self, store: MemoryStore | None = None) -> None:
+    def __init__(self, store: Store | None = None) -> None:
         self.at_ms = 1_000_000
-        self.store = store or MemoryStore(clock=self)
+        self.store = store or Store(clock=self)
         self.handler: Handler[Command, Watch, Event] = Handler(AGGREGATE, self.store, RandomIds())
         self.watcher = Watcher(
             self.handler, self.probe, self.look, lambda: True, self, RandomIds(), Limits()

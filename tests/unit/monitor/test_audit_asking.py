@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.monitor.audit_stage import (
+    ALONE,
     EVERY,
     JOB_HOSTS,
     LAYOUT,
@@ -16,7 +17,6 @@ from tests.unit.monitor.audit_stage import (
     works_of,
 )
 
-from everstep.core.placement import Layout
 from everstep.monitor import audit_asking
 from everstep.monitor.audit_asking import ASK_MS_MAX, NUMBER_MAX
 from everstep.monitor.auditing import QUESTIONS_MAX
@@ -71,6 +71,41 @@ async def test_step_that_is_never_told_is_passed_over(stage: AuditStage):
     assert asked(stage) == [(30, 0, 1)]
 
 
+async def test_older_checkpoint_that_completes_later_is_not_the_newest(stage: AuditStage):
+    """Uploads overtake one another."""
+    await stage.step(11)
+    await stage.step(21)
+    await stage.complete(20)
+    await stage.complete(10)
+    assert asked(stage) == [(20, 0, 1)]
+
+
+async def test_step_of_a_job_that_was_smaller_then_is_passed_over(stage: AuditStage):
+    """It has all its ranks again, but had not when it made the step."""
+    small = ("h0", "h1")
+    await stage.run("j", small, ALONE, generation=2, cause="recovery", restore_step=10)
+    await stage.step(21)
+    await stage.run("j", JOB_HOSTS, LAYOUT, generation=3, cause="grow", restore_step=21)
+    await stage.complete(20, generation=2, count=EVERY)
+    assert asked(stage) == []
+
+
+async def test_audit_that_another_process_has_concluded_keeps_the_next_one_up_no_longer(
+    stage: AuditStage,
+):
+    """What its ranks have told is lost with that process, but not what came of it."""
+    await stage.step(21)
+    await stage.complete(20, count=EVERY)
+    audit_id = await stage.audit(ONCE, ends=False)
+    other = AuditStage(stage.store)
+    other.at_ms = stage.at_ms
+    for job_id in ("j", audit_id):
+        await other.watcher.adopt(job_id, 1, 21)
+    await other.step(41)
+    await other.complete(40, count=EVERY)
+    assert asked(other) == [(40, 1, 1)]
+
+
 async def test_checkpoint_of_another_generation_is_not_what_the_ranks_went_on_from(
     stage: AuditStage,
 ):
@@ -111,6 +146,14 @@ async def test_audit_that_is_never_heard_of_keeps_the_next_one_up_for_a_while_on
     stage.at_ms += 1
     await stage.auditing.look()
     assert asked(stage) == [(20, 0, 1), (40, 0, 1)]
+    await stage.step(61)
+    await stage.complete(60, count=EVERY)
+    late = await stage.begin_audit(ONCE, stage.asked[0])
+    for place, rank in enumerate((0, 2)):
+        await stage.tell(late, 1, ONCE[place], place, 21, work(rank, 21))
+    await stage.auditing.look()
+    assert len(await stage.found()) == 1
+    assert len(stage.asked) == 2  # that the first one has told says nothing of the second
 
 
 async def test_audit_that_is_refused_is_asked_for_at_the_next_nth_checkpoint(stage: AuditStage):
@@ -127,7 +170,9 @@ async def test_audit_that_is_refused_is_asked_for_at_the_next_nth_checkpoint(sta
     assert asked(stage) == [(20, 0, 1), (40, 0, 1)]
 
 
-@pytest.mark.parametrize("state", ["smaller", "recovering", "unplanned", "broken", "over", "audit"])
+@pytest.mark.parametrize(
+    "state", ["smaller", "recovering", "coming up", "unplanned", "broken", "over", "audit"]
+)
 async def test_only_a_job_that_runs_with_all_its_ranks_is_audited(state: str):
     """Else there are no spares to be had, or nothing to compare with; audits least of all."""
     stage = AuditStage()
@@ -137,15 +182,16 @@ async def test_only_a_job_that_runs_with_all_its_ranks_is_audited(state: str):
         await stage.launch()
     await stage.step(21)
     if state == "smaller":
-        half = Layout(pp=2)
-        await stage.run("j", ("h0", "h1"), half, generation=2, cause="recovery", restore_step=21)
+        await stage.run("j", ("h0", "h1"), ALONE, generation=2, cause="recovery", restore_step=21)
     elif state == "recovering":
         await stage.mark("j", 2, Mark.BEGUN, cause="recovery")
-    elif state == "unplanned":
+    elif state in {"unplanned", "coming up"}:
         hosts = tuple(WatchedHost(host_id=host, ranks=(n,)) for n, host in enumerate(JOB_HOSTS))
         await stage.mark("j", 2, Mark.BEGUN, cause="recovery")
         await stage.mark("j", 2, Mark.PLACED, hosts=hosts, layout=LAYOUT)
-        for host in JOB_HOSTS:
+        if state == "coming up":
+            await stage.mark("j", 2, Mark.PLANNED, step=21)
+        for host in JOB_HOSTS if state == "unplanned" else ():
             await stage.watcher.stepped("j", 2, host, 22)
     elif state == "broken":
         stage.watcher.watches["j"] = replace(stage.watcher.watches["j"], judged_generation=1)
@@ -153,7 +199,7 @@ async def test_only_a_job_that_runs_with_all_its_ranks_is_audited(state: str):
         await stage.mark("j", 1, Mark.ENDED, cause="succeeded")
     await stage.complete(20, count=EVERY)
     assert asked(stage) == []
-    if state in {"smaller", "recovering", "unplanned"}:
+    if state in {"smaller", "recovering", "coming up", "unplanned"}:
         await stage.run("j", JOB_HOSTS, LAYOUT, generation=3, cause="grow", restore_step=21)
         await stage.auditing.look()
         assert asked(stage) == [(20, 0, 1)]
@@ -207,7 +253,7 @@ async def test_second_audit_that_tells_nothing_is_tried_again_but_not_for_ever(s
     assert asked(stage) == [(20, 0, 1), (20, 0, 2)]
     await stage.auditing.look()
     assert len(stage.asked) == 2
-    await stage.end("j-audit-20-0-1")
+    await stage.end("j-audit-20-0-1", looks=2)
     assert asked(stage)[2:] == [(20, 0, 3)]
     await stage.complete(30)
     assert asked(stage)[3:] == [(20, 0, NUMBER_MAX)]

@@ -93,6 +93,7 @@ def test_what_a_generation_goes_back_behind_is_over(works: OwnWorks):
     works.told(2, [step(0, 21), step(1, 21)])
     works.begin(2, HOSTS, 0)
     assert works.run(2, 21) == run(21)
+    assert works.run(1, 11) == run(11)
 
 
 def test_step_that_a_generation_goes_on_from_was_made(works: OwnWorks):

@@ -119,6 +119,7 @@ def test_audits_are_given_up_after_so_many_open_ends_in_a_row_and_none_that_was_
         step = {"step": 100 + number}
         audits = after(replace(DIFFERS, **step), replace(SECOND, **step), audits=audits)
     assert audits.given_up
+    assert not after(ALIKE, audits=audits).given_up
     assert not after(ALIKE, *[DIFFERS, SECOND] * OPEN_MAX).given_up
     assert not after(DIFFERS, SECOND, ALIKE, *[DIFFERS, SECOND] * OPEN_MAX).given_up
 
@@ -179,6 +180,19 @@ def test_newest_sound_step_is_what_an_audit_or_a_shadow_step_has_shown(alike, sh
 
 
 NAMED = Conclusion(finding=Finding.NAMED, ranks=(1,), why="w", host="h1", wrong=(1,))
+
+
+def test_host_of_a_generation_that_ends_anyway_is_dealt_with_in_the_next_one():
+    """An incident beside the one that ends it would be dropped, and what is wrong gone on from."""
+    planned = marked(1, Mark.PLANNED, step=0)
+    runs = WATCH.given(marked(0, Mark.SUBMITTED), *up(1), planned)
+    judged = runs.given(IncidentOpened(**{**OPEN, "kind": "rank_killed"}))
+    facts = {"sound": 60, "step": 110, "undone": False, "now_ms": 5}
+    assert sentence(NAMED, judged.state, **facts) is None
+    then = sentence(NAMED, runs.state, **facts)
+    assert then is not None
+    assert then.verdict is not None
+    assert (then.verdict.action, then.verdict.hosts) == (Action.REPLACE, ("h1",))
 
 
 @pytest.mark.parametrize("cause", ["pause", "stop"])

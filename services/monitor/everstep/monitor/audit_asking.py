@@ -158,7 +158,7 @@ class AuditAsking:
 
 def _is_ready(watch: Watch) -> bool:
     """Whether a job runs with all its ranks, and may still be audited."""
-    runs = watch.placed and watch.progressed and watch.restore_step is not None
+    runs = watch.progressed and watch.restore_step is not None
     sound = watch.judged_generation < watch.generation and not watch.audits.given_up
     return runs and sound and watch.layout == watch.full_layout
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from everstep.core.system import Clock, IdSource
 from everstep.monitor.audit_asking import AuditAsking, is_audited
-from everstep.monitor.audit_verdicts import RESTING, Sentence, heeds, sentence, sound_step
+from everstep.monitor.audit_verdicts import Sentence, heeds, sentence, sound_step
 from everstep.monitor.codec import watch_stream
 from everstep.monitor.commands import Command, NoteAudit, OpenIncident
 from everstep.monitor.corrupting import found_later, hosts_of
@@ -274,8 +274,9 @@ class Auditing:
             )
             await self.watcher.refresh(found.job_id)
             live = self.watcher.watches.get(found.job_id)
-            if live is not None and found.finding is Finding.OPEN and found.ranks:
-                await self.ask_recompute(live, found.ranks[0])
+            if live is not None and found.finding is Finding.OPEN:
+                for rank in found.ranks[:1]:
+                    await self.ask_recompute(live, rank)
         if found.finding is Finding.DIFFERS:
             self.asking.may_again(found.job_id)
         return True
@@ -293,7 +294,7 @@ class Auditing:
         await self.handler.handle(open_incident(alone, self.ids.new_id("i"), "", 0, 0, now_ms))
         for other in self.watcher.jobs_on(found.host):
             watch = self.watcher.watches[other]
-            if watch.audit is not None or watch.cause in RESTING:
+            if watch.audit is not None:
                 continue
             ranks = next(host.ranks for host in watch.hosts if host.host_id == found.host)
             broken = Broken(
@@ -323,10 +324,10 @@ class Auditing:
         known = works.hosts_of(of.step + 1, ranks, of.works) if works is not None else ()
         if known:
             return known
-        # Another process has heard them: of the generation that runs now, if it began before.
+        # Another process has heard them, of the generation that runs now if that has made the step:
+        # before the audit was asked for, or the step would have been undone since.
         here, restored = hosts_of(audited), audited.restore_step
-        since = restored is not None and restored <= of.step
-        if since and here and audited.begun_at_ms <= told.audit.submitted_at_ms:
+        if here and restored is not None and restored <= of.step:
             return tuple(here[rank] for rank in ranks)
         return ("",) * len(ranks)
 

@@ -23,7 +23,7 @@ class Audits:
 
     Args:
         ever_alike: one has come out alike.
-        opens: how many shares in a row have named nobody, before any came out alike.
+        opens: how many shares have named nobody; it matters until one has come out alike.
         shares: how many have been audited: they take turns.
         alike: by replica, the newest checkpoint after which all was alike.
         differing: one that waits for a second one of the same share.
@@ -66,9 +66,7 @@ class Audits:
             newest = max(event.step, self.alike.get(event.replica, 0))
             alike = {**self.alike, event.replica: newest}
             return replace(after, ever_alike=True, alike=alike)
-        if event.finding is Finding.OPEN and not self.ever_alike:
-            return replace(after, opens=self.opens + 1)
-        return after
+        return replace(after, opens=self.opens + (event.finding is Finding.OPEN))
 
     def planned(self, at_ms: int, step: int) -> Audits:
         """Take where a generation goes on from, 0 for the beginning: what was after it is over."""
