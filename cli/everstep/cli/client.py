@@ -125,6 +125,10 @@ class Client:
 
     # ---- monitor
 
+    def audits(self, job_id: str) -> list[Json]:
+        """Return what came of steps of a job that spare hosts did again, newest first."""
+        return list(self._ask(MONITOR, "GET", f"/v1/jobs/{job_id}/audits")["audits"])
+
     def incidents(self, job_id: str = "") -> list[Json]:
         """Return incidents, of one job if asked; none of one the monitor has not heard of yet.
 

@@ -30,6 +30,7 @@ from everstep.core.errors import NotFoundError, Unavailable
 from everstep.core.system import SystemClock
 
 UNCOPIED_SHOWN: Final = 8  # hosts; --json names all
+AUDITS_SHOWN: Final = 3  # the newest: of one that differs, what two of them have told
 REFUSED_SHOWN: Final = 8  # sources of a generation; --json has all
 
 jobs_app = typer.Typer(
@@ -82,6 +83,7 @@ def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> No
         job = with_current_step(client, client.job(job_id))
         uncopied: list[dict[str, Any]] = []
         refused: list[dict[str, Any]] = []
+        audits: list[dict[str, Any]] = []
         try:
             goodput = client.goodput(job_id)
         except (NotFoundError, Unavailable):  # it has not heard of the job yet, or is away
@@ -89,9 +91,10 @@ def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> No
         with contextlib.suppress(NotFoundError, Unavailable):
             uncopied = client.uncopied(job_id)
             refused = client.refused_sources(job_id)
+            audits = client.audits(job_id)
     if as_json:
         found = {"goodput": goodput, "uncopied": uncopied, "refused_sources": refused}
-        print_json({**job, **found})
+        print_json({**job, **found, "audits": audits})
         return
     OUT.print(f"job        {job['job_id']} ({job['name']})", markup=False)
     step = f"step {job['step']} of {job['steps']}"
@@ -111,6 +114,8 @@ def show(context: typer.Context, job_id: JobId, as_json: JsonFlag = False) -> No
         OUT.print(f"copies     {uncopied_line(one)}", markup=False)
     if len(uncopied) > UNCOPIED_SHOWN:
         OUT.print(f"           and {len(uncopied) - UNCOPIED_SHOWN} more hosts have none")
+    for one in audits[:AUDITS_SHOWN]:
+        OUT.print(f"audit      {audit_line(one)}", markup=False)
     _print_placement(job)
     _print_recoveries(job, refused)
     _print_goodput(goodput)
@@ -241,6 +246,12 @@ def uncopied_line(uncopied: dict[str, Any]) -> str:
         f"{ranges(ranks)} since {clock_time(uncopied['since_ms'])}: {uncopied['why']}; "
         f"if {host_id} is lost, the job goes back to its newest checkpoint"
     )
+
+
+def audit_line(audit: dict[str, Any]) -> str:
+    """Say what came of a step that spare hosts did again, and when."""
+    finding = audit["finding"].replace("_", " ")
+    return f"{clock_time(audit['at_ms'])} {finding}: {audit['why']}"
 
 
 def _print_placement(job: dict[str, Any]) -> None:

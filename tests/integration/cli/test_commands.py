@@ -179,7 +179,7 @@ def test_jobs_show_tells_placement_recovery_and_goodput(job):
     ):  # fmt: skip
         assert part in done.stdout
     both = json.loads(everstep("jobs", "show", "tiny-1", "--json").stdout)
-    assert both == {**JOB, "goodput": GOODPUT, "uncopied": [], "refused_sources": []}
+    assert both == {**JOB, "goodput": GOODPUT, "uncopied": [], "refused_sources": [], "audits": []}
 
 
 RUNNING = {**JOB, "phase": "running", "step": 1, "steps": 200, "ended_at_ms": None}

@@ -85,7 +85,7 @@ def test_one_machine_stack_trains_and_tells_about_it(shell, monkeypatch):
     shell.wait(lambda: [c["step"] for c in shell.json("checkpoints")] == [4])
     assert shell.json("incidents") == []
     stack = load_stack(shell.paths)
-    for part in ("metrics", "goodput", "refused-sources", "uncopied"):
+    for part in ("metrics", "goodput", "refused-sources", "uncopied", "audits"):
         url = f"{stack.url('monitor')}/v1/jobs"
         assert httpx.get(f"{url}/tiny/{part}").status_code == 200
         unknown = httpx.get(f"{url}/tyni/{part}")
