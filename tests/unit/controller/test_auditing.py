@@ -22,7 +22,7 @@ from everstep.controller.commands import (
 )
 from everstep.controller.events import JobFailed, JobStopped, JobSubmitted, JobSucceeded
 from everstep.controller.policy import Forget, next_actions
-from everstep.controller.starting import plan_command, sources_by_host
+from everstep.controller.starting import plan_command, sources_by_host, turn_of
 from everstep.core.decision import Rejected
 from everstep.core.elastic import full_layout
 from everstep.core.ids import is_valid_id
@@ -172,6 +172,13 @@ def test_audits_end_for_a_job_that_lacks_hosts_and_not_for_one_another():
     assert audits.ended_for(audit, 7) == []
     audits.note(JOBS.given(*AUDIT_EVENTS, JobStopped(job_id=AUDIT, generation=1, at_ms=8)).state)
     assert audits.ended_for(job, 7) == []
+
+
+def test_every_later_audit_is_to_have_other_hosts_than_the_first():
+    """Those in between may have had none; with two hosts a second turn would be the first again."""
+    numbers = [asked(*TRAINING, number=number).spec_json for number in (1, 2, 3, 4)]
+    assert [turn_of(parse_spec_json(one)) for one in numbers] == [0, 1, 1, 1]
+    assert turn_of(parse_spec_json(json.dumps(SPEC))) == 0
 
 
 def test_registry_is_asked_for_the_other_job_s_replica():

@@ -192,6 +192,20 @@ def test_three_that_all_differ_name_nobody():
     assert "no two of three agree" in found.why
 
 
+def test_host_that_is_wrong_at_another_place_each_time_is_named():
+    """The second audit has the same two hosts, and each of them the other's ranks."""
+    first = run("job", hosts=2)
+    once = run("spare", spread(1, GRADIENT), hosts=2)  # the first stage's: on spare0
+    exchanged = {"spare0": "spare1", "spare1": "spare0"}
+    twice = run("spare", spread(5, GRADIENT), mistake=2, hosts=2)
+    twice = replace(twice, hosts=tuple(exchanged[one] for one in twice.hosts))
+    found = concluded(first, once, twice)
+    assert (found.finding, found.host, found.wrong) == (Finding.SPARE_NAMED, "spare0", ())
+    assert "both began to differ on spare0" in found.why
+    straight = run("spare", spread(5, GRADIENT), mistake=2, hosts=2)
+    assert concluded(first, once, straight).finding is Finding.OPEN, "two hosts, each of them once"
+
+
 def test_host_whose_two_audits_differ_has_contradicted_itself():
     """Whatever the job came to."""
     found = concluded(

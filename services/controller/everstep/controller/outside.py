@@ -21,7 +21,7 @@ from everstep.controller.fencing import (
     stop_hosts,
     until_silent,
 )
-from everstep.controller.starting import plan_command, start_commands
+from everstep.controller.starting import plan_command, start_commands, turn_of
 from everstep.controller.state import Job
 from everstep.core.decision import Rejected
 from everstep.core.elastic import full_layout, smaller_layouts
@@ -231,7 +231,7 @@ class BusOutside:
             unsound_reason=policy.unsound_reason(job),
             incident_id=job.incident_id,
             at_ms=self._clock.now_ms(),
-            turn=spec.audit.number - 1 if spec.audit is not None else 0,
+            turn=turn_of(spec),
         )
         reply = await send_command(
             self._bus, "host_inventory", command, PlaceJobReply, timeout_s=SERVICE_S_MAX

@@ -65,6 +65,15 @@ def plan_command(
     )
 
 
+def turn_of(spec: JobSpec) -> int:
+    """Return how often the same work was placed before, as far as it matters.
+
+    An audit that is not the first one of its step and replica is to have other hosts than that,
+    however many have been asked for in between and had none.
+    """
+    return 1 if spec.audit is not None and spec.audit.number > 1 else 0
+
+
 def sources_by_host(placement: Placement, sources: RestoreSources) -> dict[str, RestoreSources]:
     """Give every host of the placement the sources of its ranks, in the plan's order."""
     if not sources.holders and not sources.shards:  # a start from the beginning
