@@ -280,8 +280,10 @@ async def test_job_that_goes_back_before_the_wrong_step_meanwhile_only_moves(sta
     assert (*named(incident), incident.suspect_from_step) == ("j", Action.DRAIN, ("h3",), 0)
 
 
-async def test_wrong_host_of_a_job_that_has_ended_is_cordoned(stage: AuditStage):
-    """There is nothing left to go back."""
+async def test_wrong_host_of_a_job_that_has_ended_is_cordoned_and_its_states_are_suspect(
+    stage: AuditStage,
+):
+    """A person may begin it again."""
     await due(stage, 200, wrong={3: 7})
     await stage.audit(ONCE)
     audit_id = await stage.begin_audit(TWICE)
@@ -289,6 +291,9 @@ async def test_wrong_host_of_a_job_that_has_ended_is_cordoned(stage: AuditStage)
     for place, rank in enumerate((1, 3)):
         await stage.tell(audit_id, 1, TWICE[place], place, 201, work(rank, 201))
     await stage.auditing.look()
-    (incident,) = await stage.incidents()
-    assert named(incident) == ("", Action.REPLACE, ("h3",))
+    alone, late = await stage.incidents()
+    assert named(alone) == ("", Action.REPLACE, ("h3",))
+    assert (*named(late), late.suspect_from_step) == ("j", Action.RESTART, (), 201)
+    assert late.step == 201
     assert (await stage.found())[-1].finding is Finding.NAMED
+    assert (await stage.state()).open_incidents == ()

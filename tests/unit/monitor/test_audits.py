@@ -23,6 +23,7 @@ from everstep.monitor.events import (
     AuditOf,
     CorruptionRules,
     Finding,
+    IncidentClosed,
     IncidentOpened,
     Mark,
     StepAudited,
@@ -69,9 +70,18 @@ def test_finding_is_stored_once_however_often_it_is_told():
 
 
 def test_finding_of_a_job_that_has_ended_is_stored():
-    """Its host has been wrong all the same; the job has no incident any more."""
+    """An incident is over with it, at once: a restart goes back behind it."""
     over = WATCH.given(*up(1), marked(1, Mark.ENDED, cause="stopped"))
     over.when(NoteAudit(found=ALIKE)).then(ALIKE)
+    closed = IncidentClosed(
+        incident_id="i1",
+        job_id="j",
+        why="the job had ended",
+        closed_at_ms=CORRUPT["detected_at_ms"],
+    )
+    command = NoteAudit(found=SECOND, incident=OpenIncident(**CORRUPT))
+    over.when(command).then(SECOND, IncidentOpened(**CORRUPT), closed)
+    over.given(SECOND).when(command).then()
 
 
 def test_incident_is_stored_with_the_finding_or_neither_of_them():

@@ -1,8 +1,9 @@
 """What is done about a host that an audit names.
 
 A host of the job was wrong at a step that everything since rests on, so the job goes back before
-it, onto another host. A host that did the audit has made nothing that anybody holds: it is cordoned
-by an incident of its own, as a spare that breaks is, wherever it may serve by now.
+it, onto another host; one that has ended does so if a person begins it again. A host that did the
+audit has made nothing that anybody holds: it is cordoned by an incident of its own, as a spare that
+breaks is, wherever it may serve by now.
 """
 
 from __future__ import annotations
@@ -86,9 +87,10 @@ def sentence(
             step=step,
         )
         return Sentence(verdict=None if audited.over else noted, condemned=False)
-    if audited.over or conclusion.finding is Finding.SPARE_NAMED:
+    if conclusion.finding is Finding.SPARE_NAMED:
         return Sentence(verdict=None, condemned=True)
-    serves = seat is not None and audited.cause not in RESTING
+    rests = audited.over or audited.cause in RESTING
+    serves = seat is not None and not rests
     if undone:
         broken = Broken(
             step=step,
@@ -99,9 +101,8 @@ def sentence(
         )
         moved = found_later(broken, audited, now_ms) if serves else []
         return Sentence(verdict=moved[0] if moved else None, condemned=not moved)
-    if audited.cause not in RESTING and (
-        audited.restore_step is None or audited.judged_generation >= audited.generation
-    ):
+    ends = audited.restore_step is None or audited.judged_generation >= audited.generation
+    if ends and not rests:
         return None
     gone_back = Verdict(
         kind=SILENT_CORRUPTION,

@@ -254,7 +254,7 @@ class Auditing:
             found,
             audited,
             sound=sound_step(audited.audits, share, course),
-            step=self._step_of(audited.job_id),
+            step=max(self._step_of(audited.job_id), share.step + 1),
             undone=_went_back(told),
             now_ms=now_ms,
         )

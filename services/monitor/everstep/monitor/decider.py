@@ -36,6 +36,7 @@ from everstep.monitor.events import (
     Event,
     ExitClass,
     GenerationProgressed,
+    IncidentClosed,
     IncidentOpened,
     IncidentRecovered,
     JobMarked,
@@ -238,7 +239,11 @@ def _open(command: OpenIncident, watch: Watch) -> Decision:
     elif watch.open_incidents:
         return NOTHING
     command = _hung_again(_met_again(_held(command, watch), watch), watch)
-    opened = IncidentOpened(
+    return Accepted((*_ties(command), _opened(command)))
+
+
+def _opened(command: OpenIncident) -> IncidentOpened:
+    return IncidentOpened(
         incident_id=command.incident_id,
         job_id=command.job_id,
         generation=command.generation,
@@ -254,7 +259,6 @@ def _open(command: OpenIncident, watch: Watch) -> Decision:
         suspect_from_step=command.suspect_from_step,
         skipped=command.skipped,
     )
-    return Accepted((*_ties(command), opened))
 
 
 def _ties(command: OpenIncident) -> tuple[TieFound, ...]:
@@ -350,11 +354,24 @@ def _audited(command: NoteAudit, watch: Watch) -> Decision:
         return NOTHING
     if incident is None:
         return Accepted((found,))
+    if watch.over:
+        return Accepted((found, _opened(incident), *_too_late(incident)))
     opened = _open(incident, watch)
     events = opened.events if isinstance(opened, Accepted) else ()
     if not events and incident.action not in BESIDE:
         return Rejected("judged", f"generation {watch.generation} of {watch.job_id} ends already")
     return Accepted((found, *events))
+
+
+def _too_late(incident: OpenIncident) -> tuple[Event, ...]:
+    """End at once what is found when a job has ended: a restart goes back behind it."""
+    closed_incident = IncidentClosed(
+        incident_id=incident.incident_id,
+        job_id=incident.job_id,
+        why="the job had ended",
+        closed_at_ms=incident.detected_at_ms,
+    )
+    return (closed_incident,)
 
 
 def _stale(generation: int, watch: Watch) -> bool:
