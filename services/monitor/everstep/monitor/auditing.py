@@ -95,9 +95,11 @@ class Auditing:
 
     def told(self, metrics: StepMetrics) -> None:
         """Take a host's word of its ranks' steps, for the first time or again."""
+        watch = self.watcher.watches.get(metrics.job_id)
+        if watch is not None and watch.audit is None and not is_audited(watch):
+            return  # most jobs: their words are not looked into
         own = [rank for rank in metrics.ranks if rank.checked.HasField("own")]
         if own:
-            watch = self.watcher.watches.get(metrics.job_id)
             works = self._works_of(metrics.job_id) if watch is None else self._begin(watch)
             works.told(metrics.generation, own)
 
