@@ -204,6 +204,26 @@ def test_host_that_is_wrong_at_another_place_each_time_is_named():
     assert "both began to differ on spare0" in found.why
 
 
+def test_two_audits_that_are_wrong_on_hosts_of_their_own_name_neither():
+    """Nor where each of them begins to differ on the same two at once."""
+    first, second = spread(0, GRADIENT), spread(2, GRADIENT)
+    found = concluded(JOB, run("a", first, mistake=2), run("b", second, mistake=3))
+    assert found.finding is Finding.OPEN
+    both = run("a", {**spread(0, OUTPUTS), **spread(2, OUTPUTS)}, mistake=2)
+    turned = run("a", {**spread(4, OUTPUTS), **spread(6, OUTPUTS)}, mistake=3)
+    turned = replace(turned, hosts=(*turned.hosts[4:], *turned.hosts[:4]))
+    assert concluded(JOB, both, turned).finding is Finding.OPEN
+
+
+def test_host_that_came_to_the_same_twice_is_not_named_for_what_another_one_made_of_it():
+    """The job was wrong on its first stage; one of the audits, besides, on a later one."""
+    first = run("job", spread(0, OUTPUTS))
+    later = run("b", {4: GRADIENT})
+    later = replace(later, hosts=("a0", "a0", *later.hosts[2:]))
+    found = concluded(first, run("a"), later)
+    assert (found.finding, found.ranks, found.host) == (Finding.OPEN, (4, 5), "")
+
+
 def test_host_whose_two_audits_differ_has_contradicted_itself():
     """Whatever the job came to."""
     found = concluded(

@@ -182,18 +182,19 @@ def _all_differ(first: Run, audits: Sequence[Run], share: Share) -> Conclusion:
     """Three runs, three results: only who was there twice is known to be wrong.
 
     A host that is wrong whatever it does is so in both audits, though they have it at other places:
-    each begins to differ on it. The job's hosts are not judged by that: each of the two audits
-    would have come to another mistake of its own.
+    each begins to differ on it, elsewhere than the other one, which has the job's bits there. At
+    the same places they may agree with one another, and it is the job that is wrong there.
     """
     ranks = _ranks(first, audits[-1], share)
-    began = [_hosts(audit, _begins(first, audit, share.layout)) for audit in audits]
+    starts = [_begins(first, audit, share.layout) for audit in audits]
+    began = [_hosts(audit, start) for audit, start in zip(audits, starts, strict=True)]
     places = _begins(audits[0], audits[1], share.layout)
     once, twice = (_hosts(audit, places) for audit in audits)
     what = f"{_what(first, audits[-1], share)}, and otherwise once more in a second audit"
     if len(once) == 1 and once == twice:
         why = f"{what}: {once[0]} did the same work in both, and was wrong"
         return Conclusion(finding=Finding.SPARE_NAMED, ranks=ranks, why=why, host=once[0])
-    if len(began[0]) == 1 and began[0] == began[1]:
+    if len(began[0]) == 1 and began[0] == began[1] and starts[0] != starts[1]:
         (host,) = began[0]
         why = f"{what}: both began to differ on {host}, which was wrong"
         return Conclusion(finding=Finding.SPARE_NAMED, ranks=ranks, why=why, host=host)
