@@ -88,3 +88,12 @@ def test_adopted_curve_begins_where_the_table_ends():
     curves.adopt("j", 1, 7, ())
     curves.saw("j", 1, 10, "h", 0)
     assert curves.holes(LATER) == [Hole(job_id="j", after_step=7, hosts=("h",))]
+
+
+def test_steps_before_an_audit_begins_are_not_missed():
+    """They are another job's, and nobody could tell of them."""
+    curves = Curves()
+    curves.resumed("audit", 1, 40)
+    curves.saw("audit", 1, 41, "h", 0)
+    curves.ended("audit", 41, 0)
+    assert curves.holes(LATER) == []

@@ -47,12 +47,16 @@ class Curves:
         self._curves[job_id] = _Curve(generation=generation, covered=step, hosts=set(hosts))
 
     def resumed(self, job_id: str, generation: int, step: int) -> None:
-        """The run goes on from a step: those beyond it are made, and told, once more."""
+        """The run goes on from a step: those beyond it are made, and told, once more.
+
+        An audit begins with one: those before are another job's.
+        """
         curve = self._curves.setdefault(job_id, _Curve())
         if generation <= curve.generation:
             return  # told again
+        is_first = generation == 1
         curve.generation = generation
-        curve.covered = min(curve.covered, max(step, 0))
+        curve.covered = max(step, 0) if is_first else min(curve.covered, max(step, 0))
         curve.beyond.clear()
         curve.open_since_ms = None
         curve.questions = 0
