@@ -139,7 +139,9 @@ def test_ranks_of_a_run_that_is_paused_or_stopped_end_by_themselves():
 def test_run_that_finishes_ends_its_incident():
     """A host lost after the last step: the recovery has no step left to make, and returns."""
     first, second = (exit_of(r, 2, ExitClass.FINISHED) for r in (0, 1))
-    given = WATCH.given(*up(1), IncidentOpened(**OPEN), *up(2), RankEnded(**first))
+    given = WATCH.given(
+        *up(1), IncidentOpened(**OPEN), *up(2), marked(2, Mark.PLANNED, step=8), RankEnded(**first)
+    )
     given.when(ObserveExit(**second)).then(
         RankEnded(**second),
         RunFinished(job_id="j", generation=2, step=10, at_ms=101),
@@ -321,12 +323,27 @@ def test_move_that_waits_does_not_lose_what_another_incident_has_lost():
     given.when(command).then(progressed, ended)
 
 
-def test_steps_are_lost_although_the_plan_is_told_after_the_first_step():
-    """That is one after what the run went on from; a script that tells of none has lost none."""
-    before = (*up(1), IncidentOpened(**OPEN), *up(2))
-    for step, lost_steps in ((7, 2), (0, 0)):
-        command, event = progress(2, step)
-        WATCH.given(*before).when(command).then(event, recovered("i1", 950, lost_steps))
+def test_steps_are_lost_although_the_plan_is_told_after_a_step():
+    """The first one that is heard of need not be the first that was made (seed 84049)."""
+    given = WATCH.given(*up(1), IncidentOpened(**OPEN), *up(2))
+    for told, step, lost_steps in ((7, 6, 2), (9, 6, 2), (0, -1, 8)):
+        command, event = progress(2, told)
+        given.when(command).then(event)
+        plan = {"generation": 2, "mark": Mark.PLANNED, "step": step, "at_ms": 990}
+        planned, over = marked(**plan), recovered("i1", 950, lost_steps)
+        given.given(event).when(MarkJob(job_id="j", **plan)).then(planned, over)
+
+
+def test_run_that_is_through_before_its_plan_is_told_has_lost_steps():
+    """Its ends are told without a word of a step between them."""
+    last = exit_of(1, 2, ExitClass.FINISHED)
+    ends = RankEnded(**exit_of(0, 2, ExitClass.FINISHED)), RankEnded(**last)
+    done = RunFinished(job_id="j", generation=2, step=10, at_ms=101)
+    given = WATCH.given(*up(1), IncidentOpened(**OPEN), *up(2), ends[0])
+    given.when(ObserveExit(**last)).then(ends[1], done)
+    mark = MarkJob(job_id="j", generation=2, mark=Mark.PLANNED, step=7, at_ms=150)
+    planned = marked(2, Mark.PLANNED, step=7, at_ms=150)
+    given.given(ends[1], done).when(mark).then(planned, recovered("i1", 150, 1))
 
 
 def test_watch_that_is_over_takes_nothing_until_its_job_is_restarted():

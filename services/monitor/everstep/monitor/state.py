@@ -97,6 +97,7 @@ class Watch:
     hosts: tuple[WatchedHost, ...] = ()
     placed: bool = False
     progressed: bool = False
+    progressed_ms: int = 0  # when it had first
     restore_step: int | None = None
     over: bool = False
     script: bool = False
@@ -157,7 +158,12 @@ def evolve(watch: Watch, event: Event) -> Watch:
             left = tuple(r for r in watch.open_incidents if r.incident_id != event.incident_id)
             return replace(watch, open_incidents=left)
         case GenerationProgressed():
-            return replace(watch, progressed=True, stepped=watch.stepped or event.step > 0)
+            return replace(
+                watch,
+                progressed=True,
+                progressed_ms=watch.progressed_ms or event.at_ms,
+                stepped=watch.stepped or event.step > 0,
+            )
         case SourceRefused():
             return replace(watch, refused=watch.refused | {source_of(event)})
         case StrayFound():
@@ -213,6 +219,7 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
                 cause=event.cause,
                 placed=False,
                 progressed=False,
+                progressed_ms=0,
                 restore_step=None,
                 ended={},
                 leaving=watch.ended if pausing else {},
@@ -252,14 +259,7 @@ def planned(watch: Watch, generation: int, step: int) -> Watch:
     other incidents took for made beyond the plan is lost already, and not by them: one that waits
     for a spare, or one of this very generation that was opened before its plan was known.
     """
-    before = [
-        ref
-        for ref in watch.open_incidents
-        if ref.lost_steps is None and ref.generation < generation
-    ]
-    since = [ref for ref in before if ref.ends_its_generation]
-    if not since and watch.cause in MOVES:
-        since = [ref for ref in before if ref.action is Action.DRAIN]
+    since = charged(watch, generation)
     lost = max((max(0, ref.step - step) for ref in since), default=0)
 
     def after(ref: OpenIncidentRef) -> OpenIncidentRef:
@@ -270,6 +270,19 @@ def planned(watch: Watch, generation: int, step: int) -> Watch:
 
     refs = tuple(after(ref) for ref in watch.open_incidents)
     return replace(watch, restore_step=step, open_incidents=refs)
+
+
+def charged(watch: Watch, generation: int) -> list[OpenIncidentRef]:
+    """Return the incidents that the plan of a generation says the lost steps of, oldest first."""
+    before = [
+        ref
+        for ref in watch.open_incidents
+        if ref.lost_steps is None and ref.generation < generation
+    ]
+    since = [ref for ref in before if ref.ends_its_generation]
+    if not since and watch.cause in MOVES:
+        since = [ref for ref in before if ref.action is Action.DRAIN]
+    return since
 
 
 def _ended(watch: Watch, event: RankEnded) -> Watch:
