@@ -18,9 +18,8 @@ from everstep.monitor.detectors.root_cause import Echo, Evidence, HostView, Prob
 from everstep.monitor.detectors.verdict import Verdict
 from everstep.monitor.events import Action, ExitClass
 from everstep.monitor.opening import open_incident
-from everstep.monitor.policy import Limits
+from everstep.monitor.policy import TICK_S, Limits
 from everstep.monitor.state import Watch
-from everstep.monitor.watcher import TICK_S
 
 LIMITS: Final = Limits()
 SIGKILL: Final = 9

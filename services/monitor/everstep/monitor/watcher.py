@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
 
 from everstep.core.errors import Unavailable
 from everstep.core.ports import Consumed
@@ -37,7 +36,7 @@ from everstep.monitor.idle import IdleHosts
 from everstep.monitor.linking import Linking
 from everstep.monitor.lookout import NOBODY_TO_ASK, Asking, LookAtRanks, Lookout, ProbeHost
 from everstep.monitor.opening import open_incident
-from everstep.monitor.policy import Limits
+from everstep.monitor.policy import TICK_S, Limits
 from everstep.monitor.state import Watch
 from everstep.monitor.strays import Strays
 from everstep.monitor.untold import UntoldEnds
@@ -45,8 +44,6 @@ from everstep.service.handler import Handled, Handler
 from everstep.wire.v1.agents_pb2 import StepMetrics
 
 log = logging.getLogger(__name__)
-
-TICK_S: Final = 0.1  # a tenth of the tightest limit that shows itself by absence (detection, 1 s)
 
 
 class Watcher:
