@@ -46,7 +46,7 @@ from everstep.controller.policy import (
     next_actions,
 )
 from everstep.controller.second_copies import keep_twice
-from everstep.controller.starting import source_counts, sources_by_host
+from everstep.controller.starting import source_counts
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.controller.strays import Strays
 from everstep.controller.troubles import Troubles
@@ -319,12 +319,12 @@ class Runner:
             if isinstance(plan, Rejected):
                 return self._refused(job, plan, self._clock.now_ms())
             answers.plan = plan
-        sources = sources_by_host(job.placement, answers.plan.sources)
-        got = await self._outside.start(job, sources)
-        silent = tuple([host for host in sources if host not in got])
+        hosts = job.placement.host_ids
+        got = await self._outside.start(job, answers.plan.sources)
+        silent = tuple([host for host in hosts if host not in got])
         if silent:
             return self._lost(job, silent)
-        for host_id in sources if any(got.values()) else ():  # most starts are refused by nobody
+        for host_id in hosts if any(got.values()) else ():  # most starts are refused by nobody
             refusal = got[host_id]
             if refusal is not None:
                 if refusal.why == "stale_generation":
