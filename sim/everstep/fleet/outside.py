@@ -39,6 +39,7 @@ from everstep.wire.v1.checkpoints_pb2 import Shard as WireShard
 
 # Nearly all plans take none, or all of one layout; of 16,384 they are a megabyte.
 STORED_KEPT_MAX: Final = 4
+FACTS_KEPT_MAX: Final = 256  # a job keeps some fifty checkpoints, and asks for all at each restart
 
 
 class Ground(Protocol):
@@ -254,6 +255,12 @@ def stored_sources(count: int) -> RestoreSources:
     Which ranks they are makes no difference to anybody; how many, the controller learns from.
     """
     return RestoreSources(shards=[WireShard(rank=rank) for rank in range(count)])
+
+
+@lru_cache(maxsize=FACTS_KEPT_MAX)
+def facts(generation: int, step: int, world_size: int) -> registry.CompleteFacts:
+    """Return what the registry knows of a complete checkpoint."""
+    return registry.CompleteFacts(step=step, generation=generation, shards=shards(world_size))
 
 
 @cache

@@ -348,7 +348,7 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
         lost_why=lost_why,
         unsound_hosts=tuple(sorted(unsound - carried)),
         from_step=event.from_step,
-        hosts_to_fence=tuple(host for host in old_hosts if host not in carried),
+        hosts_to_fence=tuple([host for host in old_hosts if host not in carried]),
         fenced=not old_hosts,
         placed=False,
         restore_step=None,
