@@ -65,6 +65,7 @@ class OpenIncidentRef:
     action: Action = Action.RESTART
     hosts: tuple[str, ...] = ()
     lost_steps: int | None = None  # None: no later generation has a plan yet
+    own_step: bool = False  # its generation was heard to make ``step``
 
     @property
     def ends_its_generation(self) -> bool:
@@ -150,6 +151,7 @@ def evolve(watch: Watch, event: Event) -> Watch:
                 kind=event.kind,
                 action=event.action,
                 hosts=event.hosts,
+                own_step=_is_own(watch, event),
             )
             return _opened(replace(watch, open_incidents=(*watch.open_incidents, ref)), event)
         case TieFound():
@@ -257,7 +259,8 @@ def planned(watch: Watch, generation: int, step: int) -> Watch:
 
     A planned move loses nothing, but where the host that is left dies in the middle of it. What
     other incidents took for made beyond the plan is lost already, and not by them: one that waits
-    for a spare, or one of this very generation that was opened before its plan was known.
+    for a spare, or one of this very generation that was opened before its plan was known, and
+    before it was heard to make a step.
     """
     since = charged(watch, generation)
     lost = max((max(0, ref.step - step) for ref in since), default=0)
@@ -266,10 +269,20 @@ def planned(watch: Watch, generation: int, step: int) -> Watch:
         if ref in since:
             return replace(ref, lost_steps=lost if ref is since[0] else 0)
         told_again = watch.restore_step is not None
-        return ref if told_again else replace(ref, step=min(ref.step, step))
+        own = ref.own_step and ref.generation == generation
+        return ref if told_again or own else replace(ref, step=min(ref.step, step))
 
     refs = tuple(after(ref) for ref in watch.open_incidents)
     return replace(watch, restore_step=step, open_incidents=refs)
+
+
+def _is_own(watch: Watch, event: IncidentOpened) -> bool:
+    """Whether an incident's step was made by its generation, though its plan is not told yet.
+
+    Else it is how far the generation before had come, which was no less when it was left.
+    """
+    left_at = max((ref.step for ref in charged(watch, event.generation)), default=0)
+    return watch.progressed or event.step < left_at
 
 
 def charged(watch: Watch, generation: int) -> list[OpenIncidentRef]:

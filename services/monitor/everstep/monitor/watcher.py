@@ -101,7 +101,7 @@ class Watcher:
         gathered = self._take(job_id, watch)
         if gathered is not None:
             if generation == watch.generation:
-                gathered.step = max(gathered.step, step)
+                gathered.reached(step)
             self._detecting[job_id].remember(window, generation, watch, self._clock.now_ms())
         return watch
 
@@ -130,7 +130,7 @@ class Watcher:
         gathered = self._take(command.job_id, handled.state)
         if gathered is None or command.generation != gathered.generation:
             return
-        gathered.step = max(gathered.step, command.step)
+        gathered.reached(command.step)
         gathered.root_ms = gathered.root_ms or self._clock.now_ms()
         await self._consider(command.job_id)
 
