@@ -9,8 +9,9 @@ the newest is never overwritten, and what is newer than a restored step is dropp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 from everstep.checkpoint_registry.commands import HeldSnapshots, HostHoldings
@@ -98,33 +99,47 @@ class Copies:
         The older replica is left out: a host that has lost the newer one has lost both, so only a
         copy that turns out to be bad could bring it into a plan, and none does here.
         """
-        written = [
-            (self._seats[mine, one.generation].get, one.generation, one.step, mine)
-            for mine, slots in ((True, self.own), (False, self.replicas[-1:]))
+        hosts = list(host_ids)
+        since = [self._since.get(host_id, 0) for host_id in hosts]
+        theirs = {
+            which: self._ranks(*which, hosts, since)
+            for which in {
+                *((True, one.generation) for one in self.own),
+                *((False, one.generation) for one in self.replicas[-1:]),
+            }
+        }
+        # Snapshot by snapshot for all hosts, and then host by host: most have all of them.
+        snapshots = [
+            [
+                ranks
+                and HeldSnapshots(step=one.step, generation=one.generation, own=own, ranks=ranks)
+                for ranks in theirs[own, one.generation]
+            ]
+            for own, slots in ((True, self.own), (False, self.replicas[-1:]))
             for one in slots
         ]
-        since = self._since.get
+        by_host = zip(*snapshots, strict=True) if snapshots else repeat((), len(hosts))
         return tuple(
             [
                 HostHoldings(
                     host_id=host_id,
                     address=host_id,
                     peer_port=PORT,
-                    held=tuple(
-                        [
-                            HeldSnapshots(
-                                step=step, generation=generation, own=mine, ranks=seat.ranks
-                            )
-                            for seat_of, generation, step, mine in written
-                            if (seat := seat_of(host_id)) is not None
-                            if generation >= first
-                        ]
-                    ),
+                    held=held if all(held) else tuple(filter(None, held)),
                 )
-                for host_id in host_ids
-                for first in (since(host_id, 0),)
+                for host_id, held in zip(hosts, by_host, strict=True)
             ]
         )
+
+    def _ranks(
+        self, own: bool, generation: int, hosts: Sequence[str], since: Sequence[int]
+    ) -> list[tuple[int, ...] | None]:
+        """Return which ranks' snapshots of a generation lie on each host; None: it has none."""
+        seat_of = self._seats[own, generation].get
+        return [
+            seat.ranks if first <= generation and (seat := seat_of(host_id)) is not None else None
+            for host_id, first in zip(hosts, since, strict=True)
+        ]
 
     def with_current(
         self, *, generation: int, first: int, trained_ms: int, at_ms: int

@@ -181,9 +181,10 @@ class SimulatedOutside:
         assert job.placement is not None
         layout = job.placement.layout
         # Nearly always all have told: their names need not be read out of as many messages then.
-        host_ids: Sequence[str] = (*job.placement.host_ids, *job.leftovers)
-        if len(holdings) != len(host_ids):
-            host_ids = [holding.host_id for holding in holdings]
+        told = job.placement.host_set.union(job.leftovers)
+        if len(holdings) != len(told):
+            told = frozenset(holding.host_id for holding in holdings)
+        host_ids = [host for host in self._fenced if host in told]  # by id: sorted soon anyway
         await self._ground.control_is_there()
         await asyncio.sleep(self._times.plan_s)
         done = await self._services.histories.handle(
