@@ -102,12 +102,16 @@ def _offers(holders: Holders, blocks: Sequence[int], needed: Sequence[frozenset[
         stage, like = divmod(block, len(needed))
         before = by_stage.get(stage)
         by_stage[stage] = needed[like] if before is None else before | needed[like]
-    counts: dict[str, int] = {}
+    found: list[str] = []
     for stage, wanted in by_stage.items():
         there = holders.get(stage, {})
-        for block in wanted.intersection(there):  # far fewer than are wanted, in any one pod
-            for host_id in there[block]:
-                counts[host_id] = counts.get(host_id, 0) + 1
+        # There are far fewer than are wanted, in any one pod.
+        found += chain.from_iterable([there[block] for block in wanted.intersection(there)])
+    if len(set(found)) == len(found):
+        return {1: found}
+    counts: dict[str, int] = {}
+    for host_id in found:
+        counts[host_id] = counts.get(host_id, 0) + 1
     by_count: Offers = {}
     for host_id, count in counts.items():
         by_count.setdefault(count, []).append(host_id)

@@ -209,7 +209,8 @@ def _opened(watch: Watch, event: IncidentOpened) -> Watch:
 
 
 def _marked(watch: Watch, event: JobMarked) -> Watch:
-    watch = replace(watch, job_id=event.job_id)
+    if watch.job_id != event.job_id:
+        watch = replace(watch, job_id=event.job_id)
     match event.mark:
         case Mark.BEGUN:
             pausing = event.cause in {"pause", *MOVES} and watch.placed
