@@ -68,9 +68,16 @@ UNPINNED = CheckpointUnpinned(job_id="job", step=10, generation=1, by="ann", at_
 UNPIN = UnpinCheckpoint(job_id="job", step=10, generation=1, by="ann", at_ms=4)
 
 
-def gone(known, *events, keep_last: int = 1, keep_days: int = 0) -> list[int]:
+def gone(
+    known, *events, keep_last: int = 1, keep_days: int = 0, unseen_steps: int = 0
+) -> list[int]:
     """The steps that go after these events."""
-    history = replace(HISTORY.given(*events).state, keep_last=keep_last, keep_days=keep_days)
+    history = replace(
+        HISTORY.given(*events).state,
+        keep_last=keep_last,
+        keep_days=keep_days,
+        unseen_steps=unseen_steps,
+    )
     return [one.step for one in removals(known, history)]
 
 
@@ -80,6 +87,15 @@ def test_newest_of_each_of_the_last_days_is_kept():
     assert gone(known, keep_days=2) == [1, 2, 4, 5]
     assert gone(known, keep_days=3) == [1, 4, 5]
     assert gone(known, keep_days=0) == [1, 2, 3, 4, 5]
+
+
+def test_oldest_of_each_of_the_last_stretches_in_which_wrong_work_may_go_unseen_is_kept():
+    """Seed 86314: three saves in six steps took the last sound one, just before it was missed."""
+    known = [done(step) for step in (8, 10, 20, 24, 25, 30)]
+    assert gone(known, keep_last=3) == [8, 10, 20]
+    assert gone(known, keep_last=3, unseen_steps=20) == [10]
+    later = [done(step) for step in (10, 25, 39, 40, 59, 61, 62, 63)]
+    assert gone(later, unseen_steps=20) == [10, 39, 59, 62]
 
 
 def test_day_ends_at_midnight_utc():

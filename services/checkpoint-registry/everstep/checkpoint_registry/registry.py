@@ -44,6 +44,9 @@ REPORTS_MAX: Final = 64
 # Causes of generations before which the ranks of the one before end after a last common step.
 RESTS: Final = frozenset({"pause", "stop"})  # no rank of it ever runs
 MOVES: Final = frozenset({"drain", "grow"})
+# Wrong work that another replica does again shows at the next such step; it may be some before the
+# steps that came out alike are known, or a whole generation is between. Chosen, not measured.
+UNSEEN_ROUNDS: Final = 4
 ENDINGS: Final = frozenset({"job_succeeded", "job_failed", "job_stopped"})
 
 _log = logging.getLogger(__name__)
@@ -226,6 +229,7 @@ class Registry:
             job_id=event.job_id,
             keep_last=spec.checkpoint.keep_last,
             keep_days=spec.checkpoint.keep_days,
+            unseen_steps=UNSEEN_ROUNDS * spec.corruption.recompute_every_steps,
             layout=layout,
             at_ms=event.at_ms,
         )
