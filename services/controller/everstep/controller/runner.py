@@ -288,11 +288,12 @@ class Runner:
         if silent:
             return self._lost(job, tuple(sorted(silent)))
         holdings: list[HostHoldings] = []
+        fenced = answers.fenced
         for seat in job.placement.hosts:
-            told = answers.fenced[seat.host_id].holdings
+            told = fenced[seat.host_id].holdings
             told.peer_port = seat.peer_port
             holdings.append(told)
-        holdings += [answers.fenced[h].holdings for h in job.leftovers if h in answers.fenced]
+        holdings += [fenced[host].holdings for host in job.leftovers if host in fenced]
         plan = await self._outside.plan(job, holdings, action.from_step)
         at_ms = self._clock.now_ms()
         if isinstance(plan, Rejected):
@@ -306,8 +307,8 @@ class Runner:
             own_memory=counts.own_memory,
             peer_memory=counts.peer_memory,
             object_store=counts.object_store,
-            rendezvous_address=answers.fenced[first].address,
-            rendezvous_port=answers.fenced[first].rendezvous_port,
+            rendezvous_address=fenced[first].address,
+            rendezvous_port=fenced[first].rendezvous_port,
             at_ms=at_ms,
         )
 
