@@ -18,7 +18,6 @@ from everstep.cli.output import ERR
 from everstep.core.errors import NotFoundError
 from everstep.core.ports import ObjectStore
 from everstep.local import launch
-from everstep.objectstore.s3 import S3Store
 
 T = TypeVar("T")
 ENDPOINT = "EVERSTEP_S3_ENDPOINT"
@@ -100,6 +99,9 @@ async def _manifest(store: ObjectStore, uri: str, job: str) -> bytes:
 
 def _store(context: typer.Context) -> Any:
     """Open the store that the environment names, or the one of this machine's stack."""
+    # Takes longer to import than all of the commands: only where it is needed.
+    from everstep.objectstore.s3 import S3Store
+
     endpoint = os.environ.get(ENDPOINT)
     if endpoint:
         return S3Store.open(

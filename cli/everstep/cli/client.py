@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Final, Self
-
-import httpx
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from everstep.core.errors import (
     EverstepError,
@@ -23,6 +21,9 @@ from everstep.core.errors import (
 )
 from everstep.local.launch import require_stack
 from everstep.local.state import StatePaths
+
+if TYPE_CHECKING:
+    import httpx
 
 CONTROLLER: Final = "controller"
 MONITOR: Final = "monitor"
@@ -70,6 +71,8 @@ class Client:
     def __init__(
         self, urls: Mapping[str, str], *, transport: httpx.BaseTransport | None = None
     ) -> None:
+        import httpx  # here: commands that ask nobody start without it
+
         self._urls = urls
         self._http = httpx.Client(timeout=TIMEOUT_S, transport=transport, trust_env=False)
 
@@ -240,10 +243,12 @@ class Client:
         body: Json | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> Json:
+        from httpx import HTTPError
+
         url = self._urls[service] + path
         try:
             answer = self._http.request(method, url, json=body, params=params)
-        except httpx.HTTPError as error:
+        except HTTPError as error:
             raise Unavailable(
                 f"the {service.replace('_', '-')} at {self._urls[service]} does not answer "
                 f"({error or type(error).__name__}): `everstep status` shows what runs"

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from everstep.cli.client import SERVICES
-from everstep.cli.event_stream import follow_events
 from everstep.cli.options import JobFilter, JsonFlag, register, session_of
 from everstep.cli.output import ERR, OUT
 from everstep.core.errors import InvalidInput
@@ -46,6 +45,8 @@ def events(
         )
     session = session_of(context)
     stack = launch.require_stack(session.paths)
+    from everstep.cli.event_stream import follow_events  # brings the bus's client along
+
     try:
         any_seen = asyncio.run(
             follow_events(

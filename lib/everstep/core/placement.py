@@ -6,9 +6,11 @@ their events, so the words live here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from everstep.core.record import Record
 
@@ -36,6 +38,10 @@ class HostPlacement(Record, frozen=True, kw_only=True):
     address: str = ""
     peer_port: int = 0
     replica_host_id: str = ""
+
+
+# To find one rank among 2,048 sorted hosts takes as long as to look into so many of them.
+LOOKED_UP_COST: Final = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +72,22 @@ class Placement:
 
     def host_of(self, rank: int) -> str:
         """Return the host that runs ``rank``; "" if the placement does not hold it."""
-        for host in self.hosts:
-            if rank in host.ranks:
-                return host.host_id
-        return ""
+        return next((seat.host_id for seat in self.seats_of((rank,))), "")
+
+    def seats_of(self, ranks: Collection[int]) -> list[HostPlacement]:
+        """Return the seats that any of ``ranks`` is in, each once; in the order of their ranks."""
+        if len(ranks) * LOOKED_UP_COST <= len(self.hosts):
+            found: set[int] = set()
+            for rank in ranks:
+                at = bisect_right(self.hosts, rank, key=_first_rank) - 1
+                if at < 0 or rank not in self.hosts[at].ranks:
+                    break  # its seat begins further to the left: ranks need not follow one another
+                found.add(at)
+            else:
+                return [self.hosts[at] for at in sorted(found)]
+        wanted = frozenset(ranks)
+        return [seat for seat in self.hosts if not wanted.isdisjoint(seat.ranks)]
+
+
+def _first_rank(seat: HostPlacement) -> int:
+    return seat.ranks[0]

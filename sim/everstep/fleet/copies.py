@@ -9,12 +9,13 @@ the newest is never overwritten, and what is newer than a restored step is dropp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 from everstep.checkpoint_registry.commands import HeldSnapshots, HostHoldings
-from everstep.core.placement import HostPlacement, Placement
+from everstep.core.placement import Placement
 from everstep.core.time import HOUR_MS
 from everstep.fleet.cadence import Cadence
 
@@ -52,23 +53,25 @@ class Copies:
         self.own: list[Written] = []
         self.replicas: list[Written] = []
         self.stored: list[Stored] = []
-        self._since: dict[str, int] = {}  # host -> first generation of which it holds anything
-        # (own, generation) -> by host, the seat whose copies lie there
-        self._seats: dict[tuple[bool, int], Mapping[str, HostPlacement]] = {}
+        # (own, generation) -> by host, the ranks whose copies lie there
+        self._ranks: dict[tuple[bool, int], dict[str, tuple[int, ...]]] = {}
         self._world_size = 0  # of the generation that runs
 
     def wiped(self, host_id: str, generation: int) -> None:
         """The host has lost its memory, or is new to the job, while ``generation`` ran."""
-        self._since[host_id] = max(generation, self._since.get(host_id, 0))
+        for (_, written), ranks in self._ranks.items():
+            if written < generation:
+                ranks.pop(host_id, None)
 
     def placed(self, generation: int, placement: Placement) -> None:
         """A generation runs on these seats; of older ones only what is still held matters."""
         self._world_size = placement.layout.world_size
         held = {written.generation for written in (*self.own, *self.replicas)}
-        self._seats = {key: seats for key, seats in self._seats.items() if key[1] in held}
-        self._seats[True, generation] = placement.seats
+        self._ranks = {key: ranks for key, ranks in self._ranks.items() if key[1] in held}
+        ranks = [seat.ranks for seat in placement.hosts]
         partners = [seat.replica_host_id for seat in placement.hosts]
-        self._seats[False, generation] = dict(zip(partners, placement.hosts, strict=True))
+        self._ranks[True, generation] = dict(zip(placement.host_ids, ranks, strict=True))
+        self._ranks[False, generation] = dict(zip(partners, ranks, strict=True))
 
     def seated(self, host_ids: Iterable[str], generation: int) -> None:
         """These hosts join the job with ``generation``, with nothing in memory."""
@@ -98,31 +101,31 @@ class Copies:
         The older replica is left out: a host that has lost the newer one has lost both, so only a
         copy that turns out to be bad could bring it into a plan, and none does here.
         """
-        written = [
-            (self._seats[mine, one.generation].get, one.generation, one.step, mine)
-            for mine, slots in ((True, self.own), (False, self.replicas[-1:]))
-            for one in slots
+        hosts = list(host_ids)
+        written = [(True, one) for one in self.own] + [(False, one) for one in self.replicas[-1:]]
+        theirs = {
+            which: list(map(self._ranks[which].get, hosts))
+            for which in {(own, one.generation) for own, one in written}
+        }
+        # Snapshot by snapshot for all hosts, and then host by host: most have all of them.
+        snapshots = [
+            [
+                ranks
+                and HeldSnapshots(step=one.step, generation=one.generation, own=own, ranks=ranks)
+                for ranks in theirs[own, one.generation]
+            ]
+            for own, one in written
         ]
-        since = self._since.get
+        by_host = zip(*snapshots, strict=True) if snapshots else repeat((), len(hosts))
         return tuple(
             [
                 HostHoldings(
                     host_id=host_id,
                     address=host_id,
                     peer_port=PORT,
-                    held=tuple(
-                        [
-                            HeldSnapshots(
-                                step=step, generation=generation, own=mine, ranks=seat.ranks
-                            )
-                            for seat_of, generation, step, mine in written
-                            if (seat := seat_of(host_id)) is not None
-                            if generation >= first
-                        ]
-                    ),
+                    held=held if all(held) else tuple(filter(None, held)),
                 )
-                for host_id in host_ids
-                for first in (since(host_id, 0),)
+                for host_id, held in zip(hosts, by_host, strict=True)
             ]
         )
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import cache
-from typing import Protocol
+from functools import cache, lru_cache
+from typing import Final, Protocol
 
 from everstep.checkpoint_registry import commands as registry
 from everstep.checkpoint_registry.events import RestoreLaidOut, Shard
@@ -36,6 +36,10 @@ from everstep.host_inventory.policy import place, placeable, replaceable
 from everstep.host_inventory.seats import HostsShort, kept
 from everstep.wire.v1.checkpoints_pb2 import HostHoldings, RestoreSources
 from everstep.wire.v1.checkpoints_pb2 import Shard as WireShard
+
+# Nearly all plans take none, or all of one layout; of 16,384 they are a megabyte.
+STORED_KEPT_MAX: Final = 4
+FACTS_KEPT_MAX: Final = 256  # a job keeps some fifty checkpoints, and asks for all at each restart
 
 
 class Ground(Protocol):
@@ -177,9 +181,10 @@ class SimulatedOutside:
         assert job.placement is not None
         layout = job.placement.layout
         # Nearly always all have told: their names need not be read out of as many messages then.
-        host_ids: Sequence[str] = (*job.placement.host_ids, *job.leftovers)
-        if len(holdings) != len(host_ids):
-            host_ids = [holding.host_id for holding in holdings]
+        told = job.placement.host_set.union(job.leftovers)
+        if len(holdings) != len(told):
+            told = frozenset(holding.host_id for holding in holdings)
+        host_ids = [host for host in self._fenced if host in told]  # by id: sorted soon anyway
         await self._ground.control_is_there()
         await asyncio.sleep(self._times.plan_s)
         done = await self._services.histories.handle(
@@ -198,28 +203,27 @@ class SimulatedOutside:
             return done.rejected
         plan = done.state.plan
         assert plan is not None, "a plan was accepted and is not in the history"
-        # Which ranks they are makes no difference to anybody; how many, the controller learns from.
-        stored = [WireShard(rank=rank) for rank in range(self._ground.stored_ranks())]
         return Planned(
             step=plan.step,
-            sources=RestoreSources(shards=stored),
+            sources=stored_sources(self._ground.stored_ranks()),
             passed_over=done.state.passed_over,
         )
 
-    async def start(
-        self, job: Job, sources: Mapping[str, RestoreSources]
-    ) -> Mapping[str, Rejected | None]:
+    async def start(self, job: Job, sources: RestoreSources) -> Mapping[str, Rejected | None]:
         """Start the ranks, if every host answers."""
+        del sources  # every host would be told its part; the plan itself is in the history
+        assert job.placement is not None
+        hosts = job.placement.host_ids
         await self._ground.control_is_there()
         await asyncio.sleep(self._times.start_s)
         silent = self._ground.unreachable()
-        if not silent.isdisjoint(sources):
+        if not silent.isdisjoint(hosts):
             await asyncio.sleep(UNREACHABLE_AFTER_S)
-            return dict.fromkeys([host for host in sources if host not in silent])
+            return dict.fromkeys([host for host in hosts if host not in silent])
         history = await self._services.histories.state(f"restore-{JOB_ID}")
         assert history.plan is not None, "a start without a plan"
         self._ground.started(job, history.plan)
-        return dict.fromkeys(sources)
+        return dict.fromkeys(hosts)
 
     async def bring(
         self, job_id: str, generation: int, step: int, sources: Mapping[str, RestoreSources]
@@ -243,6 +247,21 @@ class SimulatedOutside:
     async def look_at_step(self, job_id: str, step: int) -> Looked:
         """Nobody goes back to a step here."""
         raise AssertionError((job_id, step))
+
+
+@lru_cache(maxsize=STORED_KEPT_MAX)
+def stored_sources(count: int) -> RestoreSources:
+    """Return the sources of a plan that takes so many ranks from the object store; to be read only.
+
+    Which ranks they are makes no difference to anybody; how many, the controller learns from.
+    """
+    return RestoreSources(shards=[WireShard(rank=rank) for rank in range(count)])
+
+
+@lru_cache(maxsize=FACTS_KEPT_MAX)
+def facts(generation: int, step: int, world_size: int) -> registry.CompleteFacts:
+    """Return what the registry knows of a complete checkpoint."""
+    return registry.CompleteFacts(step=step, generation=generation, shards=shards(world_size))
 
 
 @cache

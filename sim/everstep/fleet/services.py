@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice, zip_longest
 from typing import Any, Final, TypeVar
 
 from everstep.checkpoint_registry import commands as registry
@@ -30,6 +31,7 @@ from everstep.controller.policy import (
 )
 from everstep.controller.runner import Runner
 from everstep.controller.state import TERMINAL, Job, Phase
+from everstep.core.placement import HostPlacement, Placement
 from everstep.core.ports import StoredEvent
 from everstep.core.system import Clock, IdSource
 from everstep.fleet.store import AsIs, NewestStore
@@ -75,6 +77,8 @@ class Services:
             HISTORIES, ids
         )
         self._runner: Runner | None = None
+        # The seats that the monitor was last told of, and the words in which it was.
+        self._told: tuple[tuple[HostPlacement, ...], tuple[incidents.WatchedHost, ...]] = ((), ())
 
     def drive(self, outside: Outside) -> None:
         """Start the controller's runner on ``outside``."""
@@ -140,10 +144,7 @@ class Services:
             case jobs.GenerationBegun():
                 await self._begun(event)
             case jobs.PlacementDecided():
-                watched = tuple(
-                    incidents.WatchedHost(host_id=seat.host_id, ranks=seat.ranks)
-                    for seat in event.placement.hosts
-                )
+                watched = self._watched(event.placement)
                 await self._mark(event, incidents.Mark.PLACED, hosts=watched)
             case jobs.HostsShort():
                 await self._mark(event, incidents.Mark.SHORT)
@@ -173,6 +174,17 @@ class Services:
                 await self._freed()
             case _:
                 pass
+
+    def _watched(self, placement: Placement) -> tuple[incidents.WatchedHost, ...]:
+        """Return the hosts and their ranks; of most seats nothing has changed since the last."""
+        seats = placement.hosts
+        beside = islice(zip_longest(seats, *self._told), len(seats))
+        watched = [
+            host if was is seat else incidents.WatchedHost(host_id=seat.host_id, ranks=seat.ranks)
+            for seat, was, host in beside
+        ]
+        self._told = (seats, tuple(watched))
+        return self._told[1]
 
     async def _begun(self, event: jobs.GenerationBegun) -> None:
         await self._mark(event, incidents.Mark.BEGUN, cause=event.cause)

@@ -18,9 +18,8 @@ from everstep.monitor.detectors.root_cause import Echo, Evidence, HostView, Prob
 from everstep.monitor.detectors.verdict import Verdict
 from everstep.monitor.events import Action, ExitClass
 from everstep.monitor.opening import open_incident
-from everstep.monitor.policy import Limits
+from everstep.monitor.policy import TICK_S, Limits
 from everstep.monitor.state import Watch
-from everstep.monitor.watcher import TICK_S
 
 LIMITS: Final = Limits()
 SIGKILL: Final = 9
@@ -152,13 +151,10 @@ def _evidence(
         )
         for host in watch.hosts
     ]
-    if silent and not silent.isdisjoint([host.host_id for host in hosts]):
-        hosts = [
-            changed(host, heard_ms=failed_ms, dropped_ms=failed_ms, probe=Probe.NO_ANSWER)
-            if host.host_id in silent
-            else host
-            for host in hosts
-        ]
+    for at in [at for at, host in enumerate(hosts) if host.host_id in silent] if silent else ():
+        hosts[at] = changed(
+            hosts[at], heard_ms=failed_ms, dropped_ms=failed_ms, probe=Probe.NO_ANSWER
+        )
     return Evidence(
         generation=watch.generation,
         hosts=tuple(hosts),

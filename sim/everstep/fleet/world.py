@@ -20,7 +20,7 @@ from everstep.fleet.copies import PORT, Copies
 from everstep.fleet.hosts import Machine, machines, repair_ms
 from everstep.fleet.ledger import Ledger
 from everstep.fleet.observer import Observer
-from everstep.fleet.outside import SimulatedOutside, shards
+from everstep.fleet.outside import SimulatedOutside, facts
 from everstep.fleet.pacing import Pacing, cadence_under
 from everstep.fleet.run import Run, State
 from everstep.fleet.scenario import Scenario
@@ -184,6 +184,8 @@ class World:
 
     def slowest(self) -> float:
         """Return by how much the slowest host of the run stretches a step."""
+        if not self.scenario.numerics.stragglers_per_day:
+            return 1.0  # none ever is
         slow = (
             m.slow for m in self.machines.values() if m.slow > 1 and m.host_id in self.run.seats
         )
@@ -208,12 +210,7 @@ class World:
     def complete(self) -> tuple[registry.CompleteFacts, ...]:
         """Tell the complete checkpoints."""
         return tuple(
-            registry.CompleteFacts(
-                step=stored.step,
-                generation=stored.generation,
-                shards=shards(stored.world_size),
-            )
-            for stored in self.copies.stored
+            [facts(one.generation, one.step, one.world_size) for one in self.copies.stored]
         )
 
     def started(self, job: Job, plan: RestoreLaidOut) -> None:
@@ -251,7 +248,7 @@ class World:
         self.observer.note(f"generation {generation} trains from step {self.run.first}")
         self.trains_again.set()
         self.after(round(self.run.cadence.step_ms * slow), self._first_step, generation)
-        for machine in self.machines.values():
+        for machine in self.machines.values() if self.scenario.failures.sick_share else ():
             if machine.sick and machine.host_id in self.run.seats:
                 self.after(SICK_AFTER_MS, self.rank_fails, machine)
                 break

@@ -187,8 +187,8 @@ class Agent:
                     kept=run.kept,
                     durable=run.kept_durable,
                     schedule_version=run.followed.version if run.followed is not None else 0,
-                    fingerprints=training.sharing.fingerprints(run.held_step, rank),
-                    compared_step=max(run.held_step, 0),
+                    fingerprints=training.sharing.fingerprints(run.shown_step, rank),
+                    compared_step=max(run.shown_step, 0),
                     verified_step=training.sharing.verified_step,
                     checked=training.remaking.checked(run.last_step, rank),
                 )

@@ -68,9 +68,10 @@ class Carrier:
             if copy is None:
                 return False
             generation = run.training.generation
-            if not copy.sound or not peer.memory.write(
-                job_id, copy, own=False, generation=generation
-            ):
+            if not copy.sound:
+                # It is no snapshot any more; the next one is the only thing that helps.
+                host.memory.drop(job_id, copy)
+            elif not peer.memory.write(job_id, copy, own=False, generation=generation):
                 return False
         return True
 

@@ -75,6 +75,27 @@ async def taker_of_copies_lost_while_waiting(stage: Stage) -> None:
     await _goes_on_from(stage, step)
 
 
+async def own_copy_goes_bad_before_it_is_anywhere_else(stage: Stage) -> None:
+    """It is dropped when it is to be copied, and the next snapshot is taken."""
+    await launch(stage)
+    await stage.step_reached(JOB, 10)
+    training = stage.training(JOB)
+    assert training is not None
+    run = training.runs[stage.hosts_of(JOB)[0]]
+    memory, rank = run.host.memory, run.ranks[0]
+
+    def fresh() -> bool:
+        newest = memory.newest(JOB, rank)
+        return newest is not None and newest.step > run.replicated_step
+
+    await stage.until(fresh, "a snapshot that is not copied yet", limit_s=10.0)
+    step = run.held_step
+    memory.spoil((JOB, rank, True), step)
+    await stage.until(lambda: run.replicated_step > step, "the next one", limit_s=4.0)
+    await stage.finish(1)
+    assert await stage.causes(JOB) == ["launch"]
+
+
 async def waits_with_what_more_ranks_have_left(stage: Stage) -> None:
     """It has shrunk, made no step, and has no hosts: what it had before is kept twice.
 
@@ -138,5 +159,6 @@ STORIES: Final[tuple[Story, ...]] = (
     pod_of_the_only_copies_lost_while_waiting,
     bad_copy_of_the_newest_step_while_waiting,
     taker_of_copies_lost_while_waiting,
+    own_copy_goes_bad_before_it_is_anywhere_else,
     waits_with_what_more_ranks_have_left,
 )

@@ -303,6 +303,18 @@ async def flipped_bit_in_the_last_step(stage: Stage) -> None:
     assert await stage.restores(JOB) == [-1, STEPS - 1]
 
 
+async def flipped_bit_that_only_checkpoints_show(stage: Stage) -> None:
+    """The ranks take none into memory: what is told of bits is that of the newest of both kinds."""
+    schedule = {"memory_every_steps": 1_000, "object_every_steps": 5}
+    await begin(stage, replicas(3, checkpoint=schedule))
+    culprit = stage.hosts_of(JOB)[1]
+    flip(stage, culprit, WRONG - 1)
+    await stage.running(JOB, 2)
+    [incident] = await found(stage)
+    assert (incident.hosts, incident.suspect_from_step) == ((culprit,), WRONG - 4)
+    assert await stage.restores(JOB) == [-1, WRONG - 5]
+
+
 async def flipped_bit_that_is_only_noted(stage: Stage) -> None:
     """The run goes on as it is: that was the wish."""
     await begin(stage, replicas(3, corruption={"on_corruption": "note"}))
@@ -351,6 +363,7 @@ STORIES: Final[tuple[Story, ...]] = (
     flipped_bit_and_a_host_lost_on_the_way_back,
     flipped_bit_that_is_told_of_while_the_job_moves,
     flipped_bit_in_the_last_step,
+    flipped_bit_that_only_checkpoints_show,
     flipped_bit_that_is_only_noted,
     flipped_bit_from_the_beginning,
 )

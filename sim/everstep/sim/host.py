@@ -52,6 +52,7 @@ class HostRun:
     replicated_step: int = FRESH
     replication_off: bool = False
     held_step: int = FRESH
+    shown_step: int = FRESH  # of the newest snapshot of either kind: of its bits is told
     durable: Durable | None = None
     intent: str = "run"
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -96,7 +97,7 @@ class HostRun:
             self.host.memory.drop_old(self.training.job_id)
         for rank in self.ranks:
             self.host.memory.open(self.training.job_id, rank)
-        self.held_step = step
+        self.held_step = self.shown_step = step
         self.copying = True
         self.host.world.physics(self._become_whole(step, state, copy_s, self.host.now_ms()))
 
@@ -114,11 +115,12 @@ class HostRun:
             copy = snapshot_of(rank, generation, step, state)
             written = self.host.memory.write(job_id, copy, own=True, generation=generation)
             assert written, f"fenced rank {rank} of {job_id} wrote a snapshot"
-        self.held_step = step
+        self.held_step, self.shown_step = step, max(self.shown_step, step)
         self.replicate.set()
 
     def keep_durable(self, step: int, state: str) -> None:
         """Take a durable snapshot; it leaves in the background."""
+        self.shown_step = step
         self.durable = Durable(
             job_id=self.training.job_id,
             generation=self.training.generation,

@@ -150,7 +150,7 @@ def _loaded(
         if own is None or not own.sound:
             generation = training.generation
             host.memory.write(training.job_id, copies[0], own=True, generation=generation)
-        run.held_step = step
+        run.held_step = run.shown_step = step
         run.replicate.set()
     run.last_step = step
     if refused:

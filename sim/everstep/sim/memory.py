@@ -37,6 +37,7 @@ class HostMemory:
     slots: dict[Key, list[Copy]] = field(default_factory=dict)
     layouts: dict[str, Layout] = field(default_factory=dict)
     old: dict[Key, list[Copy]] = field(default_factory=dict)  # of ranks of other layouts
+    dropped: dict[str, int] = field(default_factory=dict)  # the newest step of which one was bad
 
     def open(self, job_id: str, rank: int) -> None:
         """Begin to overwrite a rank's older slot: it holds nothing until it is written."""
@@ -128,6 +129,11 @@ class HostMemory:
         for place in (self.slots, self.old):
             for key in [key for key in place if key[0] == job_id]:
                 del place[key]
+
+    def drop(self, job_id: str, copy: Copy) -> None:
+        """Drop a rank's own copy, which was found to have gone bad."""
+        self.slots[job_id, copy.rank, True].remove(copy)
+        self.dropped[job_id] = max(copy.step, self.dropped.get(job_id, 0))
 
     def spoil(self, key: Key, step: int) -> None:
         """Let a copy go bad."""

@@ -41,6 +41,17 @@ async def wrong_work(stage: Stage) -> None:
     assert await stage.restores(JOB) == [-1, 20]
 
 
+async def wrong_work_and_saves_in_a_row(stage: Stage) -> None:
+    """The last checkpoint is from after it began; one from before is kept."""
+    often = {"object_every_steps": 3, "keep_last": 1}
+    await begin(stage, replicas(3, corruption=EVERY, checkpoint=often))
+    culprit = stage.hosts_of(JOB)[1]
+    stage.world.flaws.hosts[culprit] = Flaw(first=WRONG)
+    await stage.running(JOB, 2)
+    await found(stage)
+    assert await stage.restores(JOB) == [-1, 3]
+
+
 async def wrong_work_once(stage: Stage) -> None:
     """It does not come again in other pairs: only the step that is made again tells who it was."""
     await begin(stage, replicas(3, corruption=EVERY))
@@ -176,6 +187,7 @@ async def wrong_work_where_bits_may_vary(stage: Stage) -> None:
 
 STORIES: Final[tuple[Story, ...]] = (
     wrong_work,
+    wrong_work_and_saves_in_a_row,
     wrong_work_once,
     wrong_work_once_that_a_new_monitor_knows_of,
     wrong_work_of_one_of_two_that_contradicts_itself,

@@ -26,6 +26,7 @@ FLIP_STEPS: Final = 8
 # Where stored messages get lost, each is told again after some seconds, and those behind it wait.
 BAD_FLIP_STEPS: Final = 30
 FLIP_S: Final = 20.0  # as below
+SPOILT_STEPS: Final = 4  # memory holds two; a copy on its way, and one that was found bad
 SPIKE_S: Final = 20.0  # that all services and the bus were well, of steps of about a second
 
 
@@ -208,10 +209,12 @@ class Truth:
                 self._fail(training, f"has no common step in memory once {host.host_id} is lost")
 
     def _spoilt(self, training: Training) -> bool:
+        """Whether a copy has gone bad, or one has of a step that memory may still hold."""
+        job_id = training.job_id
         return any(
-            not copy.sound
+            training.step - host.memory.dropped.get(job_id, -SPOILT_STEPS) < SPOILT_STEPS
+            or any(not copy.sound for copy, _ in host.memory.held(job_id))
             for host in self._world.hosts.values()
-            for copy, _ in host.memory.held(training.job_id)
         )
 
     def _common_steps(self, training: Training, runs: list[HostRun]) -> set[int]:

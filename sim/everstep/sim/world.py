@@ -183,8 +183,10 @@ class World:
     # Hosts.
 
     def power_on(self, host_id: str) -> None:
-        """Start a machine and its agent."""
+        """Start a machine and its agent, unless somebody else has done so."""
         host = self.hosts[host_id]
+        if host.on:
+            return
         host.on = True
         Agent(host).start()
         self.note(host_id, "power on")

@@ -289,12 +289,19 @@ def test_commands_without_a_stack_say_how_to_start_one(tmp_path):
 
 def test_command_line_imports_only_what_a_plain_installation_has():
     """No torch, whose import takes seconds, and nothing of the services' extra."""
-    code = (
-        "import sys, everstep.cli.app, everstep.cli.demo_command\n"
-        "heavy = ('torch', 'numpy', 'fastapi', 'sqlalchemy', 'asyncpg')\n"
-        "print([name for name in heavy if name in sys.modules])"
-    )
+    heavy = ("torch", "numpy", "fastapi", "sqlalchemy", "asyncpg")
+    assert _imported("everstep.cli.app, everstep.cli.demo_command", heavy) == []
+
+
+def test_simulated_fleet_starts_without_clients_of_servers_that_it_does_not_ask():
+    """They would be half of the time until its first event."""
+    clients = ("torch", "sqlalchemy", "minio", "nats", "httpx")
+    assert _imported("everstep.cli.app, everstep.fleet.many", clients) == []
+
+
+def _imported(modules: str, heavy: tuple[str, ...]) -> list[str]:
+    code = f"import sys, {modules}\nprint(*[name for name in {heavy} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout == "[]\n"
+    return done.stdout.split()

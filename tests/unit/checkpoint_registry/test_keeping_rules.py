@@ -22,9 +22,16 @@ from everstep.checkpoint_registry.events import (
     SuspicionEnded,
     TrustDecided,
 )
-from everstep.checkpoint_registry.retention import DAY_MS, Reason, removals
+from everstep.checkpoint_registry.retention import (
+    DAY_MS,
+    UNSEEN_ROUNDS,
+    Reason,
+    removals,
+    unseen_steps,
+)
 from everstep.checkpoint_registry.state import History, evolve_history
 from everstep.checkpoint_registry.trust import Trust
+from everstep.core.spec import parse_spec
 
 NOON = DAY_MS // 2
 
@@ -68,9 +75,16 @@ UNPINNED = CheckpointUnpinned(job_id="job", step=10, generation=1, by="ann", at_
 UNPIN = UnpinCheckpoint(job_id="job", step=10, generation=1, by="ann", at_ms=4)
 
 
-def gone(known, *events, keep_last: int = 1, keep_days: int = 0) -> list[int]:
+def gone(
+    known, *events, keep_last: int = 1, keep_days: int = 0, unseen_steps: int = 0
+) -> list[int]:
     """The steps that go after these events."""
-    history = replace(HISTORY.given(*events).state, keep_last=keep_last, keep_days=keep_days)
+    history = replace(
+        HISTORY.given(*events).state,
+        keep_last=keep_last,
+        keep_days=keep_days,
+        unseen_steps=unseen_steps,
+    )
     return [one.step for one in removals(known, history)]
 
 
@@ -80,6 +94,33 @@ def test_newest_of_each_of_the_last_days_is_kept():
     assert gone(known, keep_days=2) == [1, 2, 4, 5]
     assert gone(known, keep_days=3) == [1, 4, 5]
     assert gone(known, keep_days=0) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("recompute", "audit", "every"), [(0, 0, 0), (8, 0, 8), (0, 2, 60), (8, 2, 8), (400, 2, 60)]
+)
+def test_wrong_work_is_found_when_every_rank_has_been_looked_at_again(recompute, audit, every):
+    """A shadow step looks at all of them, an audit at one of three replicas, every 20 steps."""
+    spec = parse_spec(
+        {
+            "name": "j",
+            "entry": "a:b",
+            "layout": {"dp_replicate": 3},
+            "steps": 1_000,
+            "checkpoint": {"object_every_steps": 10},
+            "corruption": {"recompute_every_steps": recompute, "audit_every_checkpoints": audit},
+        }
+    )
+    assert unseen_steps(spec) == UNSEEN_ROUNDS * every
+
+
+def test_oldest_of_each_of_the_last_stretches_in_which_wrong_work_may_go_unseen_is_kept():
+    """Seed 86314: three saves in six steps took the last sound one, just before it was missed."""
+    known = [done(step) for step in (8, 10, 20, 24, 25, 30)]
+    assert gone(known, keep_last=3) == [8, 10, 20]
+    assert gone(known, keep_last=3, unseen_steps=20) == [10]
+    later = [done(step) for step in (10, 25, 39, 40, 59, 61, 62, 63)]
+    assert gone(later, unseen_steps=20) == [10, 39, 59, 62]
 
 
 def test_day_ends_at_midnight_utc():

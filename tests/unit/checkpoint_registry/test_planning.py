@@ -268,8 +268,8 @@ def test_generation_is_noted_once_and_never_backwards():
 
 def test_job_is_noted_once():
     """What the spec says of retention and layout."""
-    note = NoteJob(job_id="job", keep_last=5, layout=Layout(tp=2), at_ms=5)
-    noted = JobNoted(job_id="job", keep_last=5, layout=Layout(tp=2), at_ms=5)
+    note = NoteJob(job_id="job", keep_last=5, layout=Layout(tp=2), at_ms=5, unseen_steps=8)
+    noted = JobNoted(job_id="job", keep_last=5, layout=Layout(tp=2), at_ms=5, unseen_steps=8)
     HISTORY.when(note).then(noted)
     HISTORY.given(noted).when(note).then()
 

@@ -8,7 +8,6 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from everstep.cli import client
 from everstep.cli.app import app
 from everstep.cli.checkpoint_judging import told
 from everstep.core.errors import EverstepError, NotFoundError, RefusedError
@@ -87,7 +86,7 @@ def services(monkeypatch) -> Services:
     def client_of(*args, **kwargs):
         return made(*args, **{**kwargs, "transport": httpx.MockTransport(fake)})
 
-    monkeypatch.setattr(client.httpx, "Client", client_of)
+    monkeypatch.setattr(httpx, "Client", client_of)
     for name in ("CONTROLLER", "MONITOR", "CHECKPOINT_REGISTRY", "HOST_INVENTORY"):
         monkeypatch.setenv(f"EVERSTEP_{name}_URL", "http://nowhere")
     return fake

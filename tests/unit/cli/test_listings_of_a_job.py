@@ -30,7 +30,7 @@ def jobs(monkeypatch) -> set[str]:
     def client_of(*args, **kwargs):
         return made(*args, **{**kwargs, "transport": httpx.MockTransport(answer)})
 
-    monkeypatch.setattr(client.httpx, "Client", client_of)
+    monkeypatch.setattr(httpx, "Client", client_of)
     for name in client.SERVICES:
         monkeypatch.setenv(f"EVERSTEP_{name.upper()}_URL", f"http://{name.replace('_', '-')}")
     return known

@@ -93,6 +93,8 @@ def test_batches_that_wrecked_a_job_that_is_stopped_are_left_out_later():
     noted = replace(NOTED, kind="loss_spike", hosts=(), skipped=batches)
     STOPPING.when(spike).then(noted)
     STOPPING.given(noted).when(spike).then()
+    held = replace(spike, verdict=Verdict.HOLD)
+    STOPPING.when(held).then(replace(noted, skipped=()))
     job = STOPPING.given(noted, *STOPPED).state
     assert (job.skipped, job.rollbacks, job.before_step) == (batches, (50,), 50)
 

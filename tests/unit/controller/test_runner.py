@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,6 +15,7 @@ from everstep.controller.codec import AGGREGATE
 from everstep.controller.commands import LaunchJob, RecordProgress, RecoverJob, StopJob, Verdict
 from everstep.controller.outside import Fenced, Looked, Placed, Planned
 from everstep.controller.runner import Runner
+from everstep.controller.starting import sources_by_host
 from everstep.controller.state import SILENT_CORRUPTION, Job, Phase
 from everstep.core.decision import Rejected
 from everstep.core.errors import Unavailable
@@ -106,17 +107,16 @@ class FakeFleet:
         holder = Holder(host_id="h0", generation=1, own=range(4))
         return Planned(step=STEP, sources=RestoreSources(holders=[holder]), passed_over=())
 
-    async def start(
-        self, job: Job, sources: Mapping[str, RestoreSources]
-    ) -> dict[str, Rejected | None]:
+    async def start(self, job: Job, sources: RestoreSources) -> dict[str, Rejected | None]:
         await asyncio.sleep(0)
-        self.calls += [f"start {host_id} {job.generation}" for host_id in sources]
-        for host_id in sources.keys() - self.dead:
-            ranks = [rank for holder in sources[host_id].holders for rank in holder.own]
+        parts = sources_by_host(job.placement, sources)
+        self.calls += [f"start {host_id} {job.generation}" for host_id in parts]
+        for host_id in parts.keys() - self.dead:
+            ranks = [rank for holder in parts[host_id].holders for rank in holder.own]
             key = (host_id, job.generation)
             self.starts.setdefault(key, (job.rendezvous_port, ranks))
         full = Rejected("no_space", "0 are free")
-        return {h: full if h in self.full else None for h in sources if h not in self.dead}
+        return {h: full if h in self.full else None for h in parts if h not in self.dead}
 
     async def save(self, job_id: str, generation: int, hosts: Sequence[str]) -> None:
         self.calls.append("save")

@@ -139,7 +139,9 @@ def test_ranks_of_a_run_that_is_paused_or_stopped_end_by_themselves():
 def test_run_that_finishes_ends_its_incident():
     """A host lost after the last step: the recovery has no step left to make, and returns."""
     first, second = (exit_of(r, 2, ExitClass.FINISHED) for r in (0, 1))
-    given = WATCH.given(*up(1), IncidentOpened(**OPEN), *up(2), RankEnded(**first))
+    given = WATCH.given(
+        *up(1), IncidentOpened(**OPEN), *up(2), marked(2, Mark.PLANNED, step=8), RankEnded(**first)
+    )
     given.when(ObserveExit(**second)).then(
         RankEnded(**second),
         RunFinished(job_id="j", generation=2, step=10, at_ms=101),
@@ -279,54 +281,6 @@ def test_first_step_that_is_told_late_ends_no_incident_of_its_generation():
     given = WATCH.given(*up(1), IncidentOpened(**OPEN))
     command, progressed = progress(1, 1)
     given.when(command).then(progressed)
-
-
-def test_steps_are_lost_by_one_of_two_incidents():
-    """The second one struck before a plan, or between two: the sum is what was lost."""
-    second = IncidentOpened(**{**OPEN, "incident_id": "i2", "generation": 2})
-    command, progressed = progress(3, 6)
-    unplanned = (*up(1), IncidentOpened(**OPEN), *up(2), second, *up(3))
-    given = WATCH.given(*unplanned, marked(3, Mark.PLANNED, step=5))
-    given.when(command).then(progressed, recovered("i1", 950, 3), recovered("i2", 950, 0))
-    at_7 = IncidentOpened(**{**OPEN, "incident_id": "i2", "generation": 2, "step": 7})
-    given = WATCH.given(
-        *up(1), IncidentOpened(**OPEN), *up(2), marked(2, Mark.PLANNED, step=7),
-        at_7, *up(3), marked(3, Mark.PLANNED, step=5),
-    )  # fmt: skip
-    given.when(command).then(progressed, recovered("i1", 950, 1), recovered("i2", 950, 2))
-
-
-def test_incident_before_its_generations_plan_does_not_lose_the_same_steps_again():
-    """What it took for made, the generation before it had made (seed 73583)."""
-    second = IncidentOpened(**{**OPEN, "incident_id": "i2", "generation": 2})
-    planned = (marked(2, Mark.PLANNED, step=7), *up(3), marked(3, Mark.PLANNED, step=5))
-    given = WATCH.given(*up(1), IncidentOpened(**OPEN), *up(2), second, *planned)
-    command, progressed = progress(3, 6)
-    given.when(command).then(progressed, recovered("i1", 950, 1), recovered("i2", 950, 2))
-
-
-def test_move_that_waits_does_not_lose_what_another_incident_has_lost():
-    """It was found further on than the run went back to before there was a spare (seed 73583)."""
-    waits = {**OPEN, "kind": "silent_corruption", "action": Action.DRAIN}
-    other = IncidentOpened(**{**OPEN, "incident_id": "i2", "step": 9})
-    back = (*up(2), marked(2, Mark.PLANNED, step=5), recovered("i2", 900, 4))
-    moved = (
-        marked(3, Mark.BEGUN, cause="drain"),
-        marked(3, Mark.PLACED, hosts=HOSTS[:1]),
-        marked(3, Mark.PLANNED, step=6),
-    )
-    given = WATCH.given(*up(1), IncidentOpened(**waits), other, *back, *moved)
-    command, progressed = progress(3, 7)
-    ended = replace(recovered("i1", 950, 0), lost_ms=950)  # since the move began
-    given.when(command).then(progressed, ended)
-
-
-def test_steps_are_lost_although_the_plan_is_told_after_the_first_step():
-    """That is one after what the run went on from; a script that tells of none has lost none."""
-    before = (*up(1), IncidentOpened(**OPEN), *up(2))
-    for step, lost_steps in ((7, 2), (0, 0)):
-        command, event = progress(2, step)
-        WATCH.given(*before).when(command).then(event, recovered("i1", 950, lost_steps))
 
 
 def test_watch_that_is_over_takes_nothing_until_its_job_is_restarted():

@@ -23,3 +23,19 @@ def test_ranks_are_expected_from_the_plan_on_and_not_from_the_placement():
     assert (coming_up.planned, coming_up.placed_ms) == (True, 900_000)
     gathered.begin(planned, 905_000)
     assert gathered.weigh(planned, blind=False).placed_ms == 900_000
+
+
+def test_step_of_a_generation_whose_plan_is_told_late_is_its_own():
+    """Not the one that was left behind, and not the plan's either when that comes."""
+    gathered = Gathered()
+    gathered.begin(replace(PLACED, generation=1, restore_step=0), 1_000)
+    assert gathered.stepped("h0", 26, 2_000) == 26
+    gathered.begin(PLACED, 3_000)
+    gathered.reached(0)  # a rank that ends before its first step tells of none
+    assert gathered.step == 26
+    gathered.stepped("h0", 21, 4_000)
+    assert gathered.step == 21
+    gathered.begin(replace(PLACED, restore_step=20), 5_000)
+    assert gathered.step == 21
+    gathered.stepped("h0", 22, 6_000)
+    assert gathered.step == 22

@@ -82,9 +82,12 @@ class Kept:
     every: frozenset[int]
 
 
-def kept_in(memory: Sequence[Held]) -> Kept:
+def kept_in(candidate: Candidate, request: PlanRestore) -> Kept:
     """Return the ranks of which there are snapshots in memory."""
+    memory = candidate.memory
     own = frozenset[int]().union(*chain.from_iterable([held.own.ranks for held in memory]))
+    if len(own) == _ranks_in(candidate, request):
+        return Kept(own=own, every=own)
     every = own.union(*chain.from_iterable([held.replicas.ranks for held in memory]))
     return Kept(own=own, every=every)
 
@@ -130,13 +133,17 @@ def _brought_together(held: Held) -> list[tuple[HostHoldings, _Ranks, _Ranks]]:
 
 def missing_in(candidate: Candidate, kept: Kept, request: PlanRestore) -> list[int]:
     """Return the ranks, of the candidate's layout, that have no source."""
-    old = candidate.old_layout
-    world_size = request.world_size if old is None else old.world_size
+    world_size = _ranks_in(candidate, request)
     shards = candidate.checkpoint.shards if candidate.checkpoint else ()
     if len(shards) == world_size:
         return []
     there = kept.every.union([shard.rank for shard in shards]) if shards else kept.every
     return [] if len(there) == world_size else [r for r in range(world_size) if r not in there]
+
+
+def _ranks_in(candidate: Candidate, request: PlanRestore) -> int:
+    old = candidate.old_layout
+    return request.world_size if old is None else old.world_size
 
 
 def why_not_across(candidate: Candidate, request: PlanRestore, missing: Sequence[int]) -> str:

@@ -166,13 +166,14 @@ class PlanRestore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteJob:
-    """The controller has taken a job."""
+    """The controller has taken a job; its fields are those of ``JobNoted``."""
 
     job_id: str
     keep_last: int
     layout: Layout
     at_ms: int
     keep_days: int = KEEP_DAYS_DEFAULT
+    unseen_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

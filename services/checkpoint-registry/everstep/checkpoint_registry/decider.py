@@ -92,8 +92,8 @@ def decide_history(command: HistoryCommand, history: History) -> Accepted[Histor
 
 
 def _note(command: NoteJob, history: History) -> Accepted[HistoryEvent]:
-    known = (history.keep_last, history.keep_days, history.layout)
-    if known == (command.keep_last, command.keep_days, command.layout):
+    known = (history.keep_last, history.keep_days, history.unseen_steps, history.layout)
+    if known == (command.keep_last, command.keep_days, command.unseen_steps, command.layout):
         return Accepted()
     noted = JobNoted(
         job_id=command.job_id,
@@ -101,6 +101,7 @@ def _note(command: NoteJob, history: History) -> Accepted[HistoryEvent]:
         layout=command.layout,
         at_ms=command.at_ms,
         keep_days=command.keep_days,
+        unseen_steps=command.unseen_steps,
     )
     return Accepted((noted,))
 

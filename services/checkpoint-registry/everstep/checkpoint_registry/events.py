@@ -107,13 +107,17 @@ class CheckpointPurged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobNoted:
-    """A job exists; its last ``keep_last`` checkpoints are kept, and one a day of ``keep_days``."""
+    """A job exists; its last ``keep_last`` checkpoints are kept, and one a day of ``keep_days``.
+
+    Wrong work is taken to be found within ``unseen_steps`` (0: nobody looks for it).
+    """
 
     job_id: str
     keep_last: int
     layout: Layout
     at_ms: int
     keep_days: int = KEEP_DAYS_DEFAULT
+    unseen_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

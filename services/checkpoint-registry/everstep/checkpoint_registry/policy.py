@@ -95,7 +95,7 @@ def plan_restore(request: PlanRestore, history: History) -> Plan | Rejected:
     for step in (step for step in steps if step <= latest):
         there = Candidate(memory=memory.get(step, ()), checkpoint=checkpoints.get(step))
         for candidate in by_layout(there, request, history):
-            kept = kept_in(candidate.memory)
+            kept = kept_in(candidate, request)
             missing = missing_in(candidate, kept, request)
             across = why_not_across(candidate, request, missing)
             if not across:
@@ -111,7 +111,8 @@ def plan_restore(request: PlanRestore, history: History) -> Plan | Rejected:
             + (_in_one(passed_over) or "nothing is stored")
             + advice,
         )
-    return _plan(request, FRESH, Candidate(memory=(), checkpoint=None), kept_in(()), passed_over)
+    nothing = Candidate(memory=(), checkpoint=None)
+    return _plan(request, FRESH, nothing, kept_in(nothing, request), passed_over)
 
 
 def _was_kept(request: PlanRestore, history: History) -> bool:
@@ -147,40 +148,28 @@ def _memory(request: PlanRestore, history: History) -> tuple[dict[int, list[Held
     for host in sorted(request.holdings, key=attrgetter("host_id")):
         spoilt = bad.get(host.host_id) if bad else None
         for held in host.held:
-            ranks = held.ranks
-            if not ranks:
-                continue
             which = (held.generation, held.step, held.own)
-            fate = fates.get(which)
-            if fate is None:
+            try:
+                hosts, theirs, world_size, why_not = fates[which]
+            except KeyError:
                 _add_fates(request, history, held, fates, by_step)
-                fate = fates[which]
-            if fate.why_not:
-                stale[held.step] = fate.why_not
+                hosts, theirs, world_size, why_not = fates[which]
+            ranks = held.ranks
+            if why_not and ranks:
+                stale[held.step] = why_not
                 continue
-            if spoilt:
-                sound = _without(held, spoilt.get(held.step, {}))
-                if len(sound) < len(ranks):
-                    rank = next(rank for rank in ranks if rank not in sound)
-                    stale.setdefault(held.step, f"the copy of rank {rank} on {host.host_id} is bad")
-                ranks = sound
-            if ranks and (ranks[0] < 0 or ranks[-1] >= fate.world_size):
-                ranks = _inside(ranks, fate.world_size)
+            if spoilt or not ranks or ranks[0] < 0 or ranks[-1] >= world_size:
+                ranks = _sound(host, held, spoilt or {}, world_size, stale)
             if ranks:
-                fate.hosts.append(host)
-                fate.ranks.append(ranks)
+                hosts.append(host)
+                theirs.append(ranks)
     there = {step: [one for one in held if _is_there(one)] for step, held in by_step.items()}
     return {step: held for step, held in there.items() if held}, stale
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fate:
-    """What becomes of the copies of a generation's step: gathered, or not and why."""
-
-    hosts: list[HostHoldings]
-    ranks: list[tuple[int, ...]]
-    world_size: int
-    why_not: str
+# What becomes of the copies of a generation's step, ranks' own or others': in which lists hosts and
+# their ranks are gathered, how many ranks the generation had, and why they are not restored or "".
+_Fate = tuple[list[HostHoldings], list[tuple[int, ...]], int, str]
 
 
 def _add_fates(
@@ -190,7 +179,6 @@ def _add_fates(
     fates: dict[tuple[int, int, bool], _Fate],
     by_step: dict[int, list[Held]],
 ) -> None:
-    """Look up what becomes of a step that a generation wrote: of ranks' own copies, and others."""
     generation, step = held.generation, held.step
     why_not = _why_not(history, generation, step)
     there = Held(generation=generation)
@@ -199,9 +187,22 @@ def _add_fates(
         by_step.setdefault(step, []).append(there)
     world_size = world_size_of(request, history, generation)
     for own, copies in ((True, there.own), (False, there.replicas)):
-        fates[generation, step, own] = _Fate(
-            hosts=copies.hosts, ranks=copies.ranks, world_size=world_size, why_not=why_not
-        )
+        fates[generation, step, own] = (copies.hosts, copies.ranks, world_size, why_not)
+
+
+def _sound(
+    host: HostHoldings,
+    held: HeldSnapshots,
+    spoilt: Mapping[int, Mapping[int, int]],
+    world_size: int,
+    stale: dict[int, str],
+) -> tuple[int, ...]:
+    """Leave out bad copies, of which ``stale`` tells, and ranks that the generation had not."""
+    sound = _without(held, spoilt.get(held.step, {}))
+    if len(sound) < len(held.ranks):
+        rank = next(rank for rank in held.ranks if rank not in sound)
+        stale.setdefault(held.step, f"the copy of rank {rank} on {host.host_id} is bad")
+    return tuple(rank for rank in sound if 0 <= rank < world_size)
 
 
 def _is_there(held: Held) -> bool:
@@ -221,11 +222,6 @@ def _bad_copies(distrusted: Sequence[SourceDistrusted]) -> dict[str, dict[int, d
 def _without(held: HeldSnapshots, spoilt: Mapping[int, int]) -> tuple[int, ...]:
     """Leave bad copies out; one that was written after the refusal is another one."""
     return tuple(rank for rank in held.ranks if held.generation >= spoilt.get(rank, 0))
-
-
-def _inside(ranks: tuple[int, ...], world_size: int) -> tuple[int, ...]:
-    """Leave ranks out that this world does not have."""
-    return tuple(rank for rank in ranks if 0 <= rank < world_size)
 
 
 def _checkpoints(

@@ -26,6 +26,7 @@ from everstep.checkpoint_registry.keeper import CheckpointKeeper
 from everstep.checkpoint_registry.looking import Looks
 from everstep.checkpoint_registry.memory_map import MemoryMap
 from everstep.checkpoint_registry.policy import ONLY_SUSPECT
+from everstep.checkpoint_registry.retention import unseen_steps
 from everstep.checkpoint_registry.state import Checkpoint, History
 from everstep.core.decision import Rejected
 from everstep.core.elastic import full_layout
@@ -222,6 +223,7 @@ class Registry:
             job_id=event.job_id,
             keep_last=spec.checkpoint.keep_last,
             keep_days=spec.checkpoint.keep_days,
+            unseen_steps=unseen_steps(spec),
             layout=full_layout(spec),
             at_ms=event.at_ms,
         )

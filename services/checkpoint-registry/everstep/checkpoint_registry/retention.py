@@ -2,10 +2,12 @@
 
 Kept are, of the *good* ones (complete, of the present history, with no bad object, not suspect):
 the last few, the newest of each of the last days on which one was completed, and the one before
-each numerical incident that is not resolved. Kept besides: what is pinned, what the newest restore
-plan names (its ranks may be loading it), and the step that a person goes back to, while that
-generation has no plan yet (it may wait for hosts). The last good one is among the last few,
-whatever the rule says.
+each numerical incident that is not resolved. Where work is done again to find chips that compute
+wrong, the oldest of each of the last three stretches in which that may go unseen is kept, too: the
+last few may all be from after it began, where saves are close together. Kept besides: what is
+pinned, what the newest restore plan names (its ranks may be loading it), and the step that a person
+goes back to, while that generation has no plan yet (it may wait for hosts). The last good one is
+among the last few, whatever the rule says.
 
 What is not good goes once the last few are there: until then somebody may still want it, and the
 oldest and the newest few stay, of suspects and of the others. One that a look at its objects found
@@ -32,9 +34,15 @@ from everstep.checkpoint_registry.events import Removal
 from everstep.checkpoint_registry.object_keys import prefix_of
 from everstep.checkpoint_registry.state import History
 from everstep.checkpoint_registry.trust import Trust, unresolved
+from everstep.core.spec import JobSpec
 from everstep.core.time import HOUR_MS
 
 DAY_MS: Final = 24 * HOUR_MS
+STRETCHES_KEPT: Final = 3
+# Wrong work that another replica, or an audit, does again shows at the next such step; it may be
+# some before the steps that came out alike are known, or a whole generation is between. Chosen, not
+# measured.
+UNSEEN_ROUNDS: Final = 4
 
 
 class Reason(StrEnum):
@@ -94,12 +102,26 @@ def unusable(known: Known, history: History) -> Reason | None:
     return Reason.SUSPECT if _suspect(known, history) else None
 
 
+def unseen_steps(spec: JobSpec) -> int:
+    """Return within how many steps wrong work is taken to be found; 0: nobody looks for it.
+
+    Each audit looks at one replica, so all are seen after as many of them.
+    """
+    rules = spec.corruption
+    checkpoints = rules.audit_every_checkpoints * spec.layout.dp_replicate
+    audited = checkpoints * spec.checkpoint.object_every_steps
+    seen_every = min((one for one in (rules.recompute_every_steps, audited) if one), default=0)
+    return UNSEEN_ROUNDS * seen_every
+
+
 def _kept(known: Sequence[Known], good: Sequence[Known], history: History) -> Iterable[Known]:
     """Return what stays whatever else is said of it; ``known`` and ``good`` are newest first."""
     needed = {history.wanted_step} | ({history.plan.step} if history.plan is not None else set())
     pinned = history.pinned_ids
     yield from (k for k in known if k.step in needed or (k.step, k.generation) in pinned)
     yield from _of_days(good, history.keep_days)
+    if history.unseen_steps:
+        yield from _of_stretches(good, history.unseen_steps)
     open_ones = unresolved(history.beliefs, history.lineage)
     for suspicion in open_ones:
         yield from [k for k in good if k.step < suspicion.from_step][:1]
@@ -123,6 +145,15 @@ def _of_days(good: Sequence[Known], days: int) -> list[Known]:
     for k in good:
         newest.setdefault(k.completed_ms // DAY_MS, k)
     return [newest[day] for day in sorted(newest, reverse=True)[:days]]
+
+
+def _of_stretches(good: Sequence[Known], steps: int) -> list[Known]:
+    """Return the oldest good one of each of the last stretches of so many steps that have one.
+
+    The third is at least that many steps behind the newest, and the first one there is at first.
+    """
+    oldest = {k.step // steps: k for k in good}
+    return [oldest[one] for one in sorted(oldest, reverse=True)[:STRETCHES_KEPT]]
 
 
 def _present(known: Known, history: History) -> bool:

@@ -143,6 +143,7 @@ class History:
 
     keep_last: int = KEEP_LAST_DEFAULT
     keep_days: int = KEEP_DAYS_DEFAULT
+    unseen_steps: int = 0
     layout: Layout | None = None
     newest_generation: int = 0
     wanted_step: int = -1
@@ -189,6 +190,7 @@ def evolve_history(history: History, event: HistoryEvent) -> History:
                 history,
                 keep_last=event.keep_last,
                 keep_days=event.keep_days,
+                unseen_steps=event.unseen_steps,
                 layout=event.layout,
             )
         case GenerationNoted():

@@ -39,9 +39,11 @@ def note(command: RecoverJob, job: Job) -> Accepted[Event]:
     if command.generation not in {job.generation, job.generation - (job.cause == "stop")}:
         return Accepted()
     hosts = _named(command, job)
-    bad = finds_bad_states(command) and job.phase is not Phase.SUCCEEDED
+    held = command.verdict is Verdict.HOLD  # what a person would have been asked is not decided
+    bad = (held or finds_bad_states(command)) and job.phase is not Phase.SUCCEEDED
     before_step = sound_before(job, command) if bad else 0
-    skipped = tuple(one for one in command.skipped if bad and one not in job.skipped)
+    new = tuple(one for one in command.skipped if one not in job.skipped)
+    skipped = new if bad and not held else ()
     if not hosts and not skipped and before_step in {0, job.before_step}:
         return Accepted()
     noted = IncidentNoted(

@@ -21,7 +21,12 @@ from everstep.controller.fencing import (
     stop_hosts,
     until_silent,
 )
-from everstep.controller.starting import plan_command, start_commands, turn_of
+from everstep.controller.starting import (
+    plan_command,
+    sources_by_host,
+    start_commands,
+    turn_of,
+)
 from everstep.controller.state import Job
 from everstep.core.decision import Rejected
 from everstep.core.elastic import full_layout, smaller_layouts
@@ -141,10 +146,8 @@ class Outside(Protocol):
         """Ask where to go on from. Raises Unavailable."""
         ...
 
-    async def start(
-        self, job: Job, sources: Mapping[str, RestoreSources]
-    ) -> Mapping[str, Rejected | None]:
-        """Start hosts, each with the sources of its ranks.
+    async def start(self, job: Job, sources: RestoreSources) -> Mapping[str, Rejected | None]:
+        """Start the hosts of the job's placement, each with the plan's sources of its ranks.
 
         Returns:
             None or a refusal; those that do not answer are missing.
@@ -283,11 +286,10 @@ class BusOutside:
             passed_over=tuple(reply.passed_over),
         )
 
-    async def start(
-        self, job: Job, sources: Mapping[str, RestoreSources]
-    ) -> Mapping[str, Rejected | None]:
+    async def start(self, job: Job, sources: RestoreSources) -> Mapping[str, Rejected | None]:
         """Send each start until it is taken, or its host is silent."""
-        commands = start_commands(job, sources)
+        assert job.placement is not None
+        commands = start_commands(job, sources_by_host(job.placement, sources))
         asked = (start_host(self._bus, self._clock, *one) for one in commands.items())
         got = zip(commands, await asyncio.gather(*asked), strict=True)
         return {

@@ -238,8 +238,8 @@ def pause_refusal(job: Job) -> str:
 
 def last_cause(incident: RecoverJob, job: Job) -> str:
     """Name an incident for a person: kind, ranks, where, and the last line of what was said."""
-    seats, of = job.placement.hosts if job.placement else (), frozenset(incident.ranks)
-    where = {seat.host_id for seat in seats if not of.isdisjoint(seat.ranks)}
+    seats = job.placement.seats_of(incident.ranks) if job.placement else ()
+    where = {seat.host_id for seat in seats}
     hosts = ", ".join(sorted({*incident.hosts, *where} - {""}))
     ranks = ", ".join(str(rank) for rank in incident.ranks[:NAMED_MAX])
     more = f" and {len(incident.ranks) - NAMED_MAX} more" if len(incident.ranks) > NAMED_MAX else ""

@@ -47,7 +47,7 @@ from everstep.controller.policy import (
     next_actions,
 )
 from everstep.controller.second_copies import keep_twice
-from everstep.controller.starting import source_counts, sources_by_host
+from everstep.controller.starting import source_counts
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.controller.strays import Strays
 from everstep.controller.troubles import Troubles
@@ -291,11 +291,12 @@ class Runner:
         if silent:
             return self._lost(job, tuple(sorted(silent)))
         holdings: list[HostHoldings] = []
+        fenced = answers.fenced
         for seat in job.placement.hosts:
-            told = answers.fenced[seat.host_id].holdings
+            told = fenced[seat.host_id].holdings
             told.peer_port = seat.peer_port
             holdings.append(told)
-        holdings += [answers.fenced[h].holdings for h in job.leftovers if h in answers.fenced]
+        holdings += [fenced[host].holdings for host in job.leftovers if host in fenced]
         plan = await self._outside.plan(job, holdings, action.from_step)
         at_ms = self._clock.now_ms()
         if isinstance(plan, Rejected):
@@ -309,8 +310,8 @@ class Runner:
             own_memory=counts.own_memory,
             peer_memory=counts.peer_memory,
             object_store=counts.object_store,
-            rendezvous_address=answers.fenced[first].address,
-            rendezvous_port=answers.fenced[first].rendezvous_port,
+            rendezvous_address=fenced[first].address,
+            rendezvous_port=fenced[first].rendezvous_port,
             at_ms=at_ms,
         )
 
@@ -322,12 +323,12 @@ class Runner:
             if isinstance(plan, Rejected):
                 return self._refused(job, plan, self._clock.now_ms())
             answers.plan = plan
-        sources = sources_by_host(job.placement, answers.plan.sources)
-        got = await self._outside.start(job, sources)
-        silent = tuple([host for host in sources if host not in got])
+        hosts = job.placement.host_ids
+        got = await self._outside.start(job, answers.plan.sources)
+        silent = tuple([host for host in hosts if host not in got])
         if silent:
             return self._lost(job, silent)
-        for host_id in sources if any(got.values()) else ():  # most starts are refused by nobody
+        for host_id in hosts if any(got.values()) else ():  # most starts are refused by nobody
             refusal = got[host_id]
             if refusal is not None:
                 if refusal.why == "stale_generation":

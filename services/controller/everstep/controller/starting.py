@@ -24,6 +24,7 @@ from everstep.wire.v1.checkpoints_pb2 import (
     PlanAudit,
     PlanRestore,
     RestoreSources,
+    Shard,
 )
 
 NOBODY: Final[frozenset[int]] = frozenset()
@@ -95,9 +96,12 @@ def sources_by_host(placement: Placement, sources: RestoreSources) -> dict[str, 
                 own=own.get(host_id, ()),
                 replicas=replicas.get(host_id, ()),
             )
+    shards: dict[str, list[Shard]] = defaultdict(list)
     for shard in sources.shards:
         for host_id in homes.get(shard.rank, ()):
-            parts[host_id].shards.append(shard)
+            shards[host_id].append(shard)
+    for host_id, some in shards.items():  # at once: one by one takes twice as long
+        parts[host_id].shards.extend(some)
     if sources.HasField("old_layout"):
         for part in parts.values():
             part.old_layout.CopyFrom(sources.old_layout)
@@ -117,13 +121,13 @@ def source_counts(placement: Placement, sources: RestoreSources) -> SourceCounts
         return SourceCounts(own_memory=0, peer_memory=0, object_store=0)
     if sources.HasField("old_layout"):
         return _counts_across(placement, sources)
-    seats = {host.host_id: frozenset(host.ranks) for host in placement.hosts}
-    ranks = frozenset().union(*seats.values())
+    ranks = frozenset[int]().union(*[host.ranks for host in placement.hosts])
     own: set[int] = set()
     in_memory: set[int] = set()
     for holder in sources.holders:
         first = set(holder.own) - in_memory  # the holder that these ranks ask before others
-        own |= first & seats.get(holder.host_id, frozenset())
+        seat = placement.seats.get(holder.host_id)
+        own |= first.intersection(seat.ranks if seat is not None else ())
         in_memory |= first
     in_memory.update(*(holder.replicas for holder in sources.holders))
     stored = {shard.rank for shard in sources.shards} - in_memory
@@ -225,13 +229,14 @@ def _scaled_rates(job: Job, spec: JobSpec) -> Iterator[RateSpan]:
             yield RateSpan(after_step=step, until_step=until_step, factor=factor)
 
 
-def _homes(placement: Placement, sources: RestoreSources) -> dict[int, list[str]]:
+def _homes(placement: Placement, sources: RestoreSources) -> Mapping[int, Sequence[str]]:
     """Return the hosts that need what is there of a rank, of the old layout if it has changed."""
-    across = _across(placement, sources) if sources.HasField("old_layout") else None
+    if not sources.HasField("old_layout"):
+        return {rank: (host.host_id,) for host in placement.hosts for rank in host.ranks}
+    across = _across(placement, sources)
     homes: dict[int, list[str]] = {}
     for host in placement.hosts:
-        needed = {old for new in host.ranks for old in across.of(new)} if across else host.ranks
-        for rank in sorted(needed):
+        for rank in sorted({old for new in host.ranks for old in across.of(new)}):
             homes.setdefault(rank, []).append(host.host_id)
     return homes
 

@@ -194,9 +194,11 @@ def evolve(job: Job, event: Event) -> Job:
     """Apply a fact; never refuses one."""
     if job.phase in TERMINAL and isinstance(event, GenerationBegun):
         job = _reopened(job)
-    phase = phase_after(event, cause=job.cause)
+    phase = phase_after(event, cause=job.cause) or job.phase
     interval = interval_after(job.interval, event)
-    return _apply(replace(job, phase=phase or job.phase, interval=interval), event)
+    if phase is not job.phase or interval is not job.interval:
+        job = replace(job, phase=phase, interval=interval)
+    return _apply(job, event)
 
 
 def _reopened(job: Job) -> Job:
@@ -348,7 +350,7 @@ def _begin(job: Job, event: GenerationBegun) -> Job:
         lost_why=lost_why,
         unsound_hosts=tuple(sorted(unsound - carried)),
         from_step=event.from_step,
-        hosts_to_fence=tuple(host for host in old_hosts if host not in carried),
+        hosts_to_fence=tuple([host for host in old_hosts if host not in carried]),
         fenced=not old_hosts,
         placed=False,
         restore_step=None,

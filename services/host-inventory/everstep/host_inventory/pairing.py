@@ -107,8 +107,11 @@ def _exchange(left: list[Seat], right: list[Seat], floor: int) -> bool:
     for i in range(half):
         for offset in offsets if costs[i] > floor else ():
             j = (i + offset) % half
-            mine, other = penalty(left[i], right[j]), penalty(left[j], right[i])
-            if mine + other < costs[i] + costs[j]:
+            now, mine = costs[i] + costs[j], penalty(left[i], right[j])
+            if mine >= now:  # as most are
+                continue
+            other = penalty(left[j], right[i])
+            if mine + other < now:
                 right[i], right[j] = right[j], right[i]
                 costs[i], costs[j] = mine, other
                 swapped = True

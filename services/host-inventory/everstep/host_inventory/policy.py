@@ -29,7 +29,7 @@ from everstep.host_inventory.seats import (
     host_placement,
 )
 from everstep.host_inventory.settling import settle
-from everstep.host_inventory.state import Fleet, Host, HostState, Job
+from everstep.host_inventory.state import Fleet, Host, Job
 from everstep.host_inventory.turning import turned
 
 Answer = Placed | HostsShort | NeverFits
@@ -159,15 +159,10 @@ def _find(job_id: str, layout: Layout, fleet: Fleet) -> Answer | _Room:
 
 def _usable(job_id: str, fleet: Fleet) -> tuple[list[Host], list[Host]]:
     """Return the hosts that serve the job, and the spare ones, each by id."""
-    mine: list[Host] = []
-    free: list[Host] = []
-    for host in fleet.hosts.values():
-        state = host.state
-        if state is HostState.SPARE:
-            free.append(host)
-        elif state is HostState.ACTIVE and host.job_id == job_id:
-            mine.append(host)
-    return sorted(mine, key=_host_id), sorted(free, key=_host_id)
+    wanted = ("", job_id)  # whose most are: it is looked at first
+    some = [host for host in fleet.hosts.values() if host.job_id in wanted]
+    able = sorted([host for host in some if host.is_able], key=_host_id)
+    return [host for host in able if host.job_id], [host for host in able if not host.job_id]
 
 
 def _room(layout: Layout, free: Sequence[Host], old: Placement | None) -> _Room | HostsShort:
@@ -196,9 +191,9 @@ def _launch(layout: Layout, room: _Room, turn: int) -> Placed:
         seats = settle(seats, room.old, layout)
     elif turn:
         seats = turned(seats, room.hosts, turn, layout.tp)
-    peers = pair([_pairing_seat(host, ranks, layout) for host, ranks in seats])
-    hosts = tuple(host_placement(host, ranks, peers[host.host_id]) for host, ranks in seats)
-    return Placed(placement=Placement(layout=layout, hosts=hosts))
+    peers = pair(_pairing_seats(seats, layout))
+    hosts = [host_placement(host, ranks, peers[host.host_id]) for host, ranks in seats]
+    return Placed(placement=Placement(layout=layout, hosts=tuple(hosts)))
 
 
 def _share_out(layout: Layout, pods: Mapping[str, Sequence[Host]]) -> dict[str, list[int]]:
@@ -245,7 +240,8 @@ def _seat(
     seats = []
     for host, room in _choose(len(cells), hosts, tp):
         mine, cells = cells[:room], cells[room:]
-        seats.append((host, tuple([cell * tp + i for cell in mine for i in range(tp)])))
+        ranks = [rank for cell in mine for rank in range(cell * tp, cell * tp + tp)]
+        seats.append((host, tuple(ranks)))
     assert not cells, "the pod was given more cells than it has room for"
     return seats
 
@@ -269,12 +265,21 @@ def _choose(count: int, hosts: Sequence[Host], tp: int) -> list[tuple[Host, int]
     return sorted(chosen, key=lambda taken: taken[0].host_id)
 
 
-def _pairing_seat(host: Host, ranks: tuple[int, ...], layout: Layout) -> Seat:
+def _pairing_seats(seats: Sequence[tuple[Host, tuple[int, ...]]], layout: Layout) -> list[Seat]:
     dp = data_parallel(layout)
-    stages = pipelines = 0
-    for cell in cells_of(ranks, layout):
-        stages |= 1 << (cell // dp)
-        pipelines |= 1 << (cell % dp)
-    return Seat(
-        host_id=host.host_id, pod=host.pod, power=host.power, stages=stages, pipelines=pipelines
-    )
+    found: list[Seat] = []
+    for host, ranks in seats:
+        stages = pipelines = 0
+        for cell in cells_of(ranks, layout):
+            stages |= 1 << (cell // dp)
+            pipelines |= 1 << (cell % dp)
+        found.append(
+            Seat(
+                host_id=host.host_id,
+                pod=host.pod,
+                power=host.power,
+                stages=stages,
+                pipelines=pipelines,
+            )
+        )
+    return found

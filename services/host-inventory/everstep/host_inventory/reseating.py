@@ -96,12 +96,12 @@ def _homes(
     """
     dp = data_parallel(old.layout)
     wanted = {cell % dp for seat in broken for cell in cells_of(seat.ranks, old.layout)}
-    around_rank = {  # the first ranks of all cells of these pipelines
+    around_rank = [  # the first ranks of all cells of these pipelines
         (stage * dp + index) * old.layout.tp for stage in range(old.layout.pp) for index in wanted
-    }
+    ]
     pods: dict[int, list[str]] = defaultdict(list)
-    for seat in old.hosts if broken else ():
-        if not around_rank.isdisjoint(seat.ranks) and seat.host_id not in lost:
+    for seat in old.seats_of(around_rank):
+        if seat.host_id not in lost:
             for cell in cells_of(seat.ranks, old.layout):
                 pods[cell % dp].append(fleet.hosts[seat.host_id].pod)
     homes = {}

@@ -48,7 +48,7 @@ from everstep.monitor.events import (
     TieFound,
 )
 from everstep.monitor.repeats import Hang, action_for
-from everstep.monitor.state import BESIDE, MOVES, Watch, evolve, planned
+from everstep.monitor.state import BESIDE, MOVES, Watch, charged, evolve
 from everstep.monitor.ties import CLAIMS_STORED_MAX
 
 Decision = Accepted[Event] | Rejected
@@ -56,7 +56,7 @@ NOTHING: Accepted[Event] = Accepted()
 
 
 def decide(command: Command, watch: Watch) -> Decision:
-    """Answer ``command``; observations are never refused, they matter or they do not."""
+    """Answer ``command``; observations are never refused: they matter, or not."""
     match command:
         case MarkJob():
             return _mark(command, watch)
@@ -74,10 +74,9 @@ def decide(command: Command, watch: Watch) -> Decision:
             return _settle(command, watch)
         case NoteAudit():
             return _audited(command, watch)
-        case CloseHostIncident(left=True):
-            return Accepted(tuple(not_missed(watch, command.at_ms)))
         case CloseHostIncident():
-            return Accepted(tuple(recovered(watch, command.at_ms)))
+            end = not_missed if command.left else recovered
+            return Accepted(tuple(end(watch, command.at_ms)))
         case _:
             assert_never(command)
 
@@ -106,6 +105,9 @@ def _mark(command: MarkJob, watch: Watch) -> Decision:
     )
     if command.mark is Mark.ENDED:
         return Accepted((*closed(watch, command), marked))
+    if command.mark is Mark.PLANNED and (watch.progressed or _is_through(watch)):
+        after = evolve(watch, marked)
+        return Accepted((marked, *_got_over(after, watch.progressed_ms or command.at_ms)))
     if command.mark is not Mark.PLACED or watch.placed or not watch.ended:
         return Accepted((marked,))
     # Hosts may have told of all ends before the controller's word of its ranks has come.
@@ -154,7 +156,11 @@ def _over(watch: Watch, ends: Mapping[int, RankEnded], ranks: int) -> list[Event
         detail=uneven(finished),
     )
     # After the last step there is no next one to recover with: returning is as good.
-    return [done, *recovered(watch, done.at_ms)]
+    return [done, *recovered(_without_unplanned(watch), done.at_ms)]
+
+
+def _is_through(watch: Watch) -> bool:
+    return watch.finished_generation == watch.generation
 
 
 def _concerns(command: ObserveExit, watch: Watch) -> bool:
@@ -201,16 +207,32 @@ def _progress(command: ObserveProgress, watch: Watch) -> Decision:
         step=command.step,
         at_ms=command.at_ms,
     )
-    if watch.restore_step is None and command.step:
-        # Its plan is told later than its first step, which is one after what it went on from.
-        watch = planned(watch, command.generation, command.step - 1)
-    # A first step that was told late is no recovery from what befell its own generation.
+    return Accepted((progressed, *_got_over(watch, command.at_ms)))
+
+
+def _got_over(watch: Watch, at_ms: int) -> list[Event]:
+    """Return the ends of what befell earlier generations: this one has made a step.
+
+    A first step that was told late is no recovery from what befell its own generation.
+    """
     earlier = tuple(
         ref
         for ref in watch.open_incidents
-        if ref.generation < command.generation and not stays(ref, watch)
+        if ref.generation < watch.generation and not stays(ref, watch)
     )
-    return Accepted((progressed, *recovered(replace(watch, open_incidents=earlier), command.at_ms)))
+    return recovered(_without_unplanned(replace(watch, open_incidents=earlier)), at_ms)
+
+
+def _without_unplanned(watch: Watch) -> Watch:
+    """Leave open what a plan is still to say the lost steps of, if it is told later than steps.
+
+    The first of these that is heard of need not be the first one that was made.
+    """
+    if watch.restore_step is not None:
+        return watch
+    waiting = charged(watch, watch.generation)
+    rest = tuple(ref for ref in watch.open_incidents if ref not in waiting)
+    return replace(watch, open_incidents=rest)
 
 
 def _stray(command: ObserveStray, watch: Watch) -> Decision:

@@ -60,8 +60,9 @@ def _without_recovery(ref: OpenIncidentRef, watch: Watch, why: str, at_ms: int) 
 
 def stays(ref: OpenIncidentRef, watch: Watch) -> bool:
     """Say whether a job is still on a host that it is to move off."""
-    here = {host.host_id for host in watch.hosts}
-    return ref.action is Action.DRAIN and not here.isdisjoint(ref.hosts)
+    if ref.action is not Action.DRAIN:
+        return False
+    return not {host.host_id for host in watch.hosts}.isdisjoint(ref.hosts)
 
 
 def _lost_ms(ref: OpenIncidentRef, watch: Watch, at_ms: int) -> int:

@@ -27,6 +27,7 @@ class Gathered:
     root_ms: int = 0
     echo_ms: int = 0
     step: int = 0
+    own_step: int = 0  # the newest that this generation was heard to make
     planned: int = 0  # the newest generation whose plan is taken into ``step``
     stepped_ms: int = 0
     placed_ms: int = 0  # since when ranks may be expected
@@ -36,10 +37,12 @@ class Gathered:
     def begin(self, watch: Watch, now_ms: int) -> None:
         """Take up the watch's generation; evidence of an older one is dropped.
 
-        ``step`` stays until a plan says where the run goes on from.
+        ``step`` stays until a plan says where the run goes on from, or a new step is heard of.
         """
+        if watch.generation != self.generation:
+            self.own_step = 0
         if watch.restore_step is not None and self.planned < watch.generation:
-            self.planned, self.step = watch.generation, watch.restore_step
+            self.planned, self.step = watch.generation, max(watch.restore_step, self.own_step)
             self.placed_ms = now_ms  # before that nothing could be started
         if watch.generation != self.generation:
             self.generation = watch.generation
@@ -107,12 +110,18 @@ class Gathered:
 
     def stepped(self, host_id: str, step: int, now_ms: int) -> int | None:
         """Note a completed step; returns the generation's first step once every host has one."""
-        self.step = max(self.step, step)
+        self.reached(step)
         self.stepped_ms = now_ms
         self.first_steps.setdefault(host_id, step)
         if self.hosts and self.hosts.keys() <= self.first_steps.keys():
             return min(self.first_steps.values())
         return None
+
+    def reached(self, step: int) -> None:
+        """Note how far this generation has come; its plan may be told later."""
+        self.own_step = max(self.own_step, step)
+        unplanned = self.planned < self.generation and self.own_step
+        self.step = self.own_step if unplanned else max(self.step, step)
 
     def reset_hearing(self, now_ms: int) -> None:
         """Forget silences: the monitor itself could not hear."""

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+# Judged this often: a tenth of the tightest limit that shows itself by absence (detection, 1 s).
+TICK_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

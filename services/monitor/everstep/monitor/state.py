@@ -68,6 +68,7 @@ class OpenIncidentRef:
     action: Action = Action.RESTART
     hosts: tuple[str, ...] = ()
     lost_steps: int | None = None  # None: no later generation has a plan yet
+    own_step: bool = False  # its generation was heard to make ``step``
 
     @property
     def ends_its_generation(self) -> bool:
@@ -102,6 +103,7 @@ class Watch:
     hosts: tuple[WatchedHost, ...] = ()
     placed: bool = False
     progressed: bool = False
+    progressed_ms: int = 0  # when it had first
     restore_step: int | None = None
     over: bool = False
     script: bool = False
@@ -158,6 +160,7 @@ def evolve(watch: Watch, event: Event) -> Watch:
                 kind=event.kind,
                 action=event.action,
                 hosts=event.hosts,
+                own_step=_is_own(watch, event),
             )
             return _opened(replace(watch, open_incidents=(*watch.open_incidents, ref)), event)
         case TieFound():
@@ -168,7 +171,12 @@ def evolve(watch: Watch, event: Event) -> Watch:
             left = tuple(r for r in watch.open_incidents if r.incident_id != event.incident_id)
             return replace(watch, open_incidents=left)
         case GenerationProgressed():
-            return replace(watch, progressed=True, stepped=watch.stepped or event.step > 0)
+            return replace(
+                watch,
+                progressed=True,
+                progressed_ms=watch.progressed_ms or event.at_ms,
+                stepped=watch.stepped or event.step > 0,
+            )
         case SourceRefused():
             return replace(watch, refused=watch.refused | {source_of(event)})
         case StrayFound():
@@ -212,7 +220,8 @@ def _opened(watch: Watch, event: IncidentOpened) -> Watch:
 
 
 def _marked(watch: Watch, event: JobMarked) -> Watch:
-    watch = replace(watch, job_id=event.job_id)
+    if watch.job_id != event.job_id:
+        watch = replace(watch, job_id=event.job_id)
     match event.mark:
         case Mark.BEGUN:
             pausing = event.cause in {"pause", *MOVES} and watch.placed
@@ -224,6 +233,7 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
                 cause=event.cause,
                 placed=False,
                 progressed=False,
+                progressed_ms=0,
                 restore_step=None,
                 ended={},
                 leaving=watch.ended if pausing else {},
@@ -266,8 +276,34 @@ def planned(watch: Watch, generation: int, step: int) -> Watch:
 
     A planned move loses nothing, but where the host that is left dies in the middle of it. What
     other incidents took for made beyond the plan is lost already, and not by them: one that waits
-    for a spare, or one of this very generation that was opened before its plan was known.
+    for a spare, or one of this very generation that was opened before its plan was known, and
+    before it was heard to make a step.
     """
+    since = charged(watch, generation)
+    lost = max((max(0, ref.step - step) for ref in since), default=0)
+
+    def after(ref: OpenIncidentRef) -> OpenIncidentRef:
+        if ref in since:
+            return replace(ref, lost_steps=lost if ref is since[0] else 0)
+        told_again = watch.restore_step is not None
+        own = ref.own_step and ref.generation == generation
+        return ref if told_again or own else replace(ref, step=min(ref.step, step))
+
+    refs = tuple(after(ref) for ref in watch.open_incidents)
+    return replace(watch, restore_step=step, open_incidents=refs)
+
+
+def _is_own(watch: Watch, event: IncidentOpened) -> bool:
+    """Whether an incident's step was made by its generation, though its plan is not told yet.
+
+    Else it is how far the generation before had come, which was no less when it was left.
+    """
+    left_at = max((ref.step for ref in charged(watch, event.generation)), default=0)
+    return watch.progressed or event.step < left_at
+
+
+def charged(watch: Watch, generation: int) -> list[OpenIncidentRef]:
+    """Return the incidents that the plan of a generation says the lost steps of, oldest first."""
     before = [
         ref
         for ref in watch.open_incidents
@@ -276,16 +312,7 @@ def planned(watch: Watch, generation: int, step: int) -> Watch:
     since = [ref for ref in before if ref.ends_its_generation]
     if not since and watch.cause in MOVES:
         since = [ref for ref in before if ref.action is Action.DRAIN]
-    lost = max((max(0, ref.step - step) for ref in since), default=0)
-
-    def after(ref: OpenIncidentRef) -> OpenIncidentRef:
-        if ref in since:
-            return replace(ref, lost_steps=lost if ref is since[0] else 0)
-        told_again = watch.restore_step is not None
-        return ref if told_again else replace(ref, step=min(ref.step, step))
-
-    refs = tuple(after(ref) for ref in watch.open_incidents)
-    return replace(watch, restore_step=step, open_incidents=refs)
+    return since
 
 
 def _ended(watch: Watch, event: RankEnded) -> Watch:

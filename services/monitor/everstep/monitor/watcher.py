@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
 
 from everstep.core.errors import Unavailable
 from everstep.core.ports import Consumed
@@ -37,7 +36,7 @@ from everstep.monitor.idle import IdleHosts
 from everstep.monitor.linking import Linking
 from everstep.monitor.lookout import NOBODY_TO_ASK, Asking, LookAtRanks, Lookout, ProbeHost
 from everstep.monitor.opening import open_incident
-from everstep.monitor.policy import Limits
+from everstep.monitor.policy import TICK_S, Limits
 from everstep.monitor.state import Watch
 from everstep.monitor.strays import Strays
 from everstep.monitor.untold import UntoldEnds
@@ -45,8 +44,6 @@ from everstep.service.handler import Handled, Handler
 from everstep.wire.v1.agents_pb2 import StepMetrics
 
 log = logging.getLogger(__name__)
-
-TICK_S: Final = 0.1  # a tenth of the tightest limit that shows itself by absence (detection, 1 s)
 
 
 class Watcher:
@@ -104,7 +101,7 @@ class Watcher:
         gathered = self._take(job_id, watch)
         if gathered is not None:
             if generation == watch.generation:
-                gathered.step = max(gathered.step, step)
+                gathered.reached(step)
             self.detecting[job_id].remember(window, generation, watch, self._clock.now_ms())
         return watch
 
@@ -133,7 +130,7 @@ class Watcher:
         gathered = self._take(command.job_id, handled.state)
         if gathered is None or command.generation != gathered.generation:
             return
-        gathered.step = max(gathered.step, command.step)
+        gathered.reached(command.step)
         gathered.root_ms = gathered.root_ms or self._clock.now_ms()
         await self._consider(command.job_id)
 
