@@ -96,9 +96,10 @@ class Client:
             body["job_id"] = job_id
         return self._ask(CONTROLLER, "POST", "/v1/jobs", body=body)
 
-    def jobs(self) -> list[Json]:
-        """Return all jobs, newest first."""
-        return list(self._ask(CONTROLLER, "GET", "/v1/jobs")["jobs"])
+    def jobs(self, *, audits: bool = False) -> list[Json]:
+        """Return all jobs, newest first; with ``audits`` also those that did steps again."""
+        params = {"audits": "true"} if audits else None
+        return list(self._ask(CONTROLLER, "GET", "/v1/jobs", params=params)["jobs"])
 
     def job(self, job_id: str) -> Json:
         """Return one job with its recoveries."""

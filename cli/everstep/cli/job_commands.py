@@ -40,7 +40,13 @@ jobs_app = typer.Typer(
 )
 
 
-def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
+def jobs(
+    context: typer.Context,
+    audits: Annotated[
+        bool, typer.Option("--audits", help="Also those that did steps of others again.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
     """List the jobs, newest first.
 
     Examples:
@@ -52,7 +58,7 @@ def jobs(context: typer.Context, as_json: JsonFlag = False) -> None:
     if context.invoked_subcommand is not None:
         return
     with session_of(context).client() as client:
-        found = with_current_steps(client, client.jobs())
+        found = with_current_steps(client, client.jobs(audits=audits))
     if as_json:
         print_json(found)
         return
