@@ -132,5 +132,10 @@ def test_spare_that_computes_wrong_is_found_before_a_job_gets_it(lab: Lab, tmp_p
     assert lab.hosts()[wrong]["cordon_reason"] == "silent_corruption"
     lab.let_go("audited")
     job = lab.succeeded(job_id)
+    listed = {one["job_id"] for one in lab.client.jobs()}
+    assert {one["audit_job_id"] for one in lab.client.audits(job_id)} <= {
+        one["job_id"] for one in lab.client.jobs(audits=True)
+    } - listed
+    assert job_id in listed
     assert lab.incidents(job_id) == []
     assert [one["cause"] for one in job["recoveries"]] == ["launch"]

@@ -160,6 +160,13 @@ def test_listing_prints_a_table_for_people_and_json_for_programs(
     assert shown in people.stdout
 
 
+def test_audits_are_listed_when_they_are_asked_for(services):
+    """There may be many more of them than jobs."""
+    services.on("GET", "/v1/jobs", {"jobs": [JOB]})
+    assert everstep("jobs", "--audits").returncode == 0
+    assert services.asked[0][1] == "/v1/jobs?audits=true"
+
+
 @pytest.mark.parametrize("command", ["jobs", "incidents", "hosts", "checkpoints"])
 def test_empty_listing_is_a_sentence(services, command):
     """An empty table explains nothing."""
