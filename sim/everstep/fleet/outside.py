@@ -115,14 +115,13 @@ class SimulatedOutside:
         del job_id, graceful, forget, store
         await self._ground.control_is_there()
         await asyncio.sleep(self._times.fence_s)
-        silent = self._ground.unreachable()
-        answering = hosts
-        if not silent.isdisjoint(hosts):
-            answering = [host for host in hosts if host not in silent]
-        self._ground.fenced(answering, generation)
-        if len(answering) < len(hosts):
+        answers = dict(zip(hosts, map(self._fenced.__getitem__, hosts), strict=True))
+        for silent in self._ground.unreachable():
+            answers.pop(silent, None)
+        self._ground.fenced(tuple(answers), generation)
+        if len(answers) < len(hosts):
             await asyncio.sleep(UNREACHABLE_AFTER_S)
-        return dict(zip(answering, map(self._fenced.__getitem__, answering), strict=True))
+        return answers
 
     async def place(self, job: Job, lost_hosts: Sequence[str]) -> Placed | Rejected:
         """Ask the inventory's decider."""
@@ -217,7 +216,7 @@ class SimulatedOutside:
         await self._ground.control_is_there()
         await asyncio.sleep(self._times.start_s)
         silent = self._ground.unreachable()
-        if not silent.isdisjoint(hosts):
+        if not silent.isdisjoint(job.placement.host_set):
             await asyncio.sleep(UNREACHABLE_AFTER_S)
             return dict.fromkeys([host for host in hosts if host not in silent])
         history = await self._services.histories.state(f"restore-{JOB_ID}")

@@ -57,6 +57,17 @@ def test_all_hosts_alive_restore_from_their_own_memory():
     assert told(HISTORY, ask(H1, H2)) == (17, (2, 0, 0), ())
 
 
+def test_what_a_host_tells_rank_by_rank_is_brought_together():
+    """One holder a host and generation, wherever all hosts that have copies have their own too."""
+    first = host("h1", own(0, 17), own(1, 17), copy_of(2, 17), copy_of(3, 17))
+    second = host("h2", own(2, 17), own(3, 17), copy_of(0, 17), copy_of(1, 17))
+    planned = plan(HISTORY, ask(first, second, world_size=4))
+    assert [(one.host_id, one.own, one.replicas) for one in planned.holders] == [
+        ("h1", (0, 1), (2, 3)),
+        ("h2", (2, 3), (0, 1)),
+    ]
+
+
 def test_lost_hosts_rank_restores_from_its_replica():
     """One host gone: its rank comes from the peer, the other from its own memory."""
     assert sources(plan(HISTORY, ask(H2))) == [["peer h2"], ["own h2"]]

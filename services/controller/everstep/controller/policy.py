@@ -8,6 +8,7 @@ action is idempotent on the other side.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from everstep.controller.commands import RecordFinished, RecoverJob
@@ -21,6 +22,8 @@ NAMED_MAX: Final = 8  # ranks in a sentence; the incident has all of them
 # Synchronous steps take all ranks the same time, and what a stall costs differs between pipeline
 # stages only; all 2,048 hosts would be as many messages a step, beside recoveries in a hurry.
 MEASURED_HOSTS_MAX: Final = 16
+# Asked after every event of a job; chosen: more layouts than the live jobs of a controller have.
+LAYOUTS_KEPT_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +171,12 @@ def wanted_layouts(job: Job) -> tuple[Layout, ...]:
     """Return the layouts that a job would rather have than its own, the most wanted first."""
     if job.placement is None:
         return ()
-    return larger_layouts(parse_spec_json(job.spec_json), job.placement.layout)
+    return _larger_layouts(job.spec_json, job.placement.layout)
+
+
+@lru_cache(maxsize=LAYOUTS_KEPT_MAX)
+def _larger_layouts(spec_json: str, now: Layout) -> tuple[Layout, ...]:
+    return larger_layouts(parse_spec_json(spec_json), now)
 
 
 def unsound_reason(job: Job) -> str:

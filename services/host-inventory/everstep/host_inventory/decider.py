@@ -118,10 +118,12 @@ def _join(command: JoinHost, fleet: Fleet) -> Decision:
 
 def _join_all(command: JoinHosts, fleet: Fleet) -> Decision:
     events: list[Event] = []
+    # What others say decides nothing about a host: only one that is named twice meets itself.
+    named_twice = len({join.host_id for join in command.joins}) < len(command.joins)
     for join in command.joins:
         decision = _join(join, fleet)
         if isinstance(decision, Accepted):
-            fleet = reduce(evolve, decision.events, fleet)
+            fleet = reduce(evolve, decision.events, fleet) if named_twice else fleet
             events += decision.events
     return Accepted(tuple(events))
 

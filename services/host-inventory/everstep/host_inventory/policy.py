@@ -159,21 +159,27 @@ def _find(job_id: str, layout: Layout, fleet: Fleet) -> Answer | _Room:
 
 def _usable(job_id: str, fleet: Fleet) -> tuple[list[Host], list[Host]]:
     """Return the hosts that serve the job, and the spare ones, each by id."""
-    wanted = ("", job_id)  # whose most are: it is looked at first
-    some = [host for host in fleet.hosts.values() if host.job_id in wanted]
-    able = sorted([host for host in some if host.is_able], key=_host_id)
+    wanted = (job_id, "")
+    # Its state is active or spare then, which is looked up for all hosts and each layout.
+    able = [
+        host
+        for host in fleet.hosts.values()
+        if host.job_id in wanted and host.present and host.cordon is None and host.awaits is None
+    ]
+    able.sort(key=_host_id)
     return [host for host in able if host.job_id], [host for host in able if not host.job_id]
 
 
 def _room(layout: Layout, free: Sequence[Host], old: Placement | None) -> _Room | HostsShort:
-    needed = layout.world_size // layout.tp
-    capacities = [host.chips // layout.tp for host in free]
-    if sum(capacities) >= needed:
+    needed, tp = layout.world_size // layout.tp, layout.tp
+    capacities = [host.chips // tp for host in free]
+    there = sum(capacities)
+    if there >= needed:
         return _Room(hosts=free, old=old)
     each = max([*capacities, 1])
     return HostsShort(
-        missing=-(-(needed - sum(capacities)) // each),
-        detail=f"{layout.world_size} chips are needed and {sum(capacities) * layout.tp} are on "
+        missing=-(-(needed - there) // each),
+        detail=f"{layout.world_size} chips are needed and {there * tp} are on "
         f"the {len(free)} spare hosts; the others are busy or cordoned",
     )
 

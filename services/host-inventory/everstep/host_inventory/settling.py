@@ -62,8 +62,8 @@ def _block(seats: Seats, old: Placement, layout: Layout) -> int:
     numbers = tuple(range(max(layout.world_size, old.layout.world_size)))
     for ranks in chain([ranks for _, ranks in seats], [seat.ranks for seat in old.hosts]):
         for at in range(0, len(ranks), size):
-            first = ranks[at]
-            if first % size or ranks[at : at + size] != numbers[first : first + size]:
+            first, some = ranks[at], ranks if len(ranks) == size else ranks[at : at + size]
+            if first % size or some != numbers[first : first + size]:
                 return 1
     return size
 

@@ -110,11 +110,6 @@ class Host:
     maintenance: Maintenance | None = None
 
     @property
-    def is_able(self) -> bool:
-        """Whether it has or may get work: it is active or spare."""
-        return self.present and self.cordon is None and self.awaits is None
-
-    @property
     def state(self) -> HostState:
         """Return the one word for it."""
         if not self.present:
