@@ -155,8 +155,15 @@ def _over(watch: Watch, ends: Mapping[int, RankEnded], ranks: int) -> list[Event
         at_ms=max(e.at_ms for e in finished),
         detail=uneven(finished),
     )
-    # After the last step there is no next one to recover with: returning is as good.
-    return [done, *recovered(_without_unplanned(watch), done.at_ms)]
+    # After the last step there is no next one to recover with: returning is as good. Not where it
+    # was found too late for these ranks: another generation makes steps for it.
+    before = tuple(
+        ref
+        for ref in watch.open_incidents
+        if ref.generation < done.generation or not ref.ends_its_generation
+    )
+    watch = _without_unplanned(replace(watch, open_incidents=before))
+    return [done, *recovered(watch, done.at_ms)]
 
 
 def _is_through(watch: Watch) -> bool:
