@@ -218,8 +218,11 @@ def _progress(command: ObserveProgress, watch: Watch) -> Decision:
 
 
 def _stray(command: ObserveStray, watch: Watch) -> Decision:
-    """Ranks of what is over are to be ended; a pause, a stop or a move ends its own."""
-    ending = watch.cause in {"pause", "stop"}
+    """Ranks of what is over are to be ended; a pause, a stop or a move ends its own.
+
+    What runs on when the job is paused, nobody has ended: its hosts were taken for lost.
+    """
+    ending = watch.cause in {"pause", "stop"} and not watch.paused
     ending |= watch.cause in MOVES and watch.restore_step is None
     old = command.generation < watch.generation and not ending
     if not watch.job_id or not (watch.over or old):
