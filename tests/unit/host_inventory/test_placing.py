@@ -17,7 +17,7 @@ from tests.unit.host_inventory.fleet import (
 
 from everstep.core.placement import Layout
 from everstep.host_inventory.codec import place_job_reply
-from everstep.host_inventory.commands import CordonHost, ReleaseJob
+from everstep.host_inventory.commands import CordonHost, LeaveHost, ReleaseJob
 from everstep.host_inventory.events import HostJoined, JobReleased
 from everstep.host_inventory.seats import pipelines_across_pods
 from everstep.host_inventory.state import HostState
@@ -152,6 +152,18 @@ def test_tensor_parallel_wider_than_every_host_is_refused_with_numbers():
 def test_launch_on_a_fleet_without_hosts_is_refused():
     """Nothing to wait for: the answer says what to do."""
     FLEET_SPEC.when(place()).then_rejected("does_not_fit")
+
+
+def test_job_that_has_fitted_before_waits_for_hosts_that_have_left():
+    """Seed 91331: begun again while some were away, it failed as one that can never fit."""
+    command = place(layout=DEMO)
+    over = after(TWO_PODS, command, ReleaseJob(job_id="job", at_ms=5))
+    for host_id in ("a1", "a2", "b1"):
+        over = after(over, LeaveHost(host_id=host_id, at_ms=6))
+    again = place(layout=DEMO, generation=3)
+    reply = reply_to(over, again)
+    assert (reply.outcome.accepted, reply.hosts_short) == (True, 2)
+    over.when(place("another", layout=DEMO)).then_rejected("does_not_fit")
 
 
 def test_second_job_on_a_busy_fleet_waits_and_is_told_how_many_are_missing():

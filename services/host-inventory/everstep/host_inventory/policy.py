@@ -141,12 +141,14 @@ def _why_never(layout: Layout, fleet: Fleet) -> str:
 def _find(job_id: str, layout: Layout, fleet: Fleet) -> Answer | _Room:
     """Return the job's seats if it keeps them, or on which hosts it can be placed anew."""
     job = fleet.jobs.get(job_id)
-    held = job is not None and job.held and job.placement is not None
+    has_fitted = job is not None and job.placement is not None
+    held = job is not None and job.held and has_fitted
     if job is not None and job.placement is not None and job.placement.layout == layout:
         answer = reseat(job, job.placement, fleet)
         if held or isinstance(answer, Placed):
             return answer
-    never = "" if held else _why_never(layout, fleet)
+    # What has fitted once waits, when it is begun again, for hosts that have left meanwhile.
+    never = "" if has_fitted else _why_never(layout, fleet)
     if never:
         return NeverFits(detail=never)
     mine, free = _usable(job_id, fleet)
