@@ -20,9 +20,16 @@ from everstep.controller.commands import (
     RecoverJob,
     Verdict,
 )
-from everstep.controller.events import JobFailed, JobStopped, JobSubmitted, JobSucceeded
+from everstep.controller.events import (
+    JobFailed,
+    JobStopped,
+    JobSubmitted,
+    JobSucceeded,
+    PlacementDecided,
+)
 from everstep.controller.policy import Forget, next_actions
-from everstep.controller.starting import plan_command, sources_by_host, turn_of
+from everstep.controller.starting import corrections_of, plan_command, sources_by_host, turn_of
+from everstep.core.corrections import BatchSpan, Corrections, PositionRange
 from everstep.core.decision import Rejected
 from everstep.core.elastic import full_layout
 from everstep.core.ids import is_valid_id
@@ -115,6 +122,40 @@ def test_job_that_has_shrunk_is_not_audited():
     fewer = replace(FULL, layout=Layout(pp=2, dp_replicate=2))
     shrunk = replace(RUNNING[2], placement=fewer)
     assert asked(*TRAINING[:2], shrunk, *TRAINING[3:]).why == "other_layout"
+
+
+def test_audit_reads_the_samples_that_the_job_has_read():
+    """A job that was smaller for a while, and leaves batches out, is at other samples by now."""
+    data = {"path": "/corpus", "sequence_tokens": 8, "global_batch": 6, "micro_batch": 1}
+    scaling = {**SPEC, "data": data}
+    scaling["recovery"] = {**SPEC["recovery"], "elastic_batch": "scale"}
+    two = replace(FULL, layout=Layout(pp=2, dp_replicate=2))
+    skipped = (PositionRange(first=5, end=7),)
+
+    def goes_on(generation: int, there: Placement, step: int, **fields: object) -> list[object]:
+        """Go on under a layout from a step."""
+        return [
+            begun(generation, "recovery", **fields),
+            PlacementDecided(job_id=JOB, generation=generation, placement=there),
+            replace(RUNNING[3], generation=generation, step=step),
+        ]
+
+    events = [
+        replace(TRAINING[0], spec_json=json.dumps(scaling)),
+        *TRAINING[1:],
+        *goes_on(2, two, 3),
+        *goes_on(3, FULL, 5, before_step=6, skipped=skipped),
+    ]
+    launch = asked(*events)
+    submitted = JobSubmitted(job_id=AUDIT, name="audit", spec_json=launch.spec_json, at_ms=9)
+    audit = JOBS.given(submitted, AUDIT_EVENTS[1]).state
+    sizes = ((0, 6), (3, 4), (5, 6))
+    expected = Corrections(
+        skipped=skipped,
+        batches=tuple(BatchSpan(after_step=step, samples=size) for step, size in sizes),
+    )
+    assert corrections_of(JOBS.given(*events).state).batches == expected.batches
+    assert corrections_of(audit) == expected
 
 
 def test_audit_does_not_wait_for_hosts():

@@ -14,6 +14,7 @@ from typing import Final
 
 from everstep.controller.commands import EndAudit, LaunchJob
 from everstep.controller.events import Event, JobStopped
+from everstep.controller.starting import corrections_of
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.core.decision import Accepted, Rejected
 from everstep.core.elastic import full_layout
@@ -77,8 +78,15 @@ def launch_of(
     if job.placement is None or job.placement.layout != full_layout(spec):
         return Rejected("other_layout", f"job {job.job_id!r} has not all of its ranks")
     try:
+        course = corrections_of(job)
         section = AuditSpec(
-            job_id=job.job_id, step=step, replica=replica, number=number, works=tuple(works)
+            job_id=job.job_id,
+            step=step,
+            replica=replica,
+            number=number,
+            works=tuple(works),
+            skipped=tuple((one.first, one.end) for one in course.skipped),
+            batches=tuple((one.after_step, one.samples) for one in course.batches),
         )
         spec_json = _spec(spec, section).model_dump_json()
         require_size(parse_spec_json(spec_json))

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from everstep.controller.state import Job
-from everstep.core.corrections import NO_CORRECTIONS, BatchSpan, Corrections, RateSpan
+from everstep.core.corrections import (
+    NO_CORRECTIONS,
+    BatchSpan,
+    Corrections,
+    PositionRange,
+    RateSpan,
+)
 from everstep.core.elastic import batch_of, rate_of, spec_under
 from everstep.core.placement import HostPlacement, Layout, Placement
 from everstep.core.resharding import Sources
@@ -187,8 +193,15 @@ def corrections_of(job: Job) -> Corrections:
     """Return what the job's course is changed by, to be told at every start.
 
     The lower learning rate begins where the suspect states did: what is made again up to there was
-    sound, and comes out with the same bits.
+    sound, and comes out with the same bits. An audit reads what the job that it looks at has read;
+    its learning rate matters to nobody, because what it updates is not kept.
     """
+    audit = parse_spec_json(job.spec_json).audit
+    if audit is not None:
+        return Corrections(
+            skipped=tuple(PositionRange(first=first, end=end) for first, end in audit.skipped),
+            batches=tuple(BatchSpan(after_step=at, samples=size) for at, size in audit.batches),
+        )
     if not job.rollbacks and len(job.groups) <= 1:  # it has always had as many
         return Corrections(skipped=job.skipped)
     spec = parse_spec_json(job.spec_json)
