@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from everstep.controller.auditing import is_audit
-from everstep.controller.state import Job, Phase
+from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.host_inventory.state import HostState
 from everstep.monitor.events import Action, Finding, StepAudited
 from everstep.monitor.wiring import NAME as MONITOR
@@ -15,6 +15,7 @@ from everstep.sim.recompute_stories import found
 from everstep.sim.remaking import Flaw
 from everstep.sim.stage import Stage
 from everstep.sim.telling import JOB, Story
+from everstep.sim.training import Training
 
 EVERY: Final = {"audit_every_checkpoints": 1}  # checkpoints of steps 10, 20, 30, ...
 WRONG: Final = 13  # the first step that is made wrong; step 11 came out alike
@@ -169,6 +170,30 @@ async def audit_gives_way_to_a_job(stage: Stage) -> None:
     assert incident.kind == "host_lost"
 
 
+async def elastic_job_that_an_audit_has_the_only_spare_of(stage: Stage) -> None:
+    """The audit would not end soon: the job goes on with all of its ranks, on the spare."""
+    recovery = {"restarts_per_hour_max": 1_000, "no_spare": "elastic"}
+    await begin(stage, replicas(2, corruption=EVERY, recovery=recovery))
+    spares = free_hosts(stage)
+    await lose_spares(stage, spares[1:])
+
+    def stepping() -> Training | None:
+        """Return the training of an audit that is under way."""
+        under_way = [job for job in jobs_that_audit(stage) if job.phase not in TERMINAL]
+        found = [stage.training(job.job_id) for job in under_way]
+        return next((one for one in found if one is not None and one.stepping), None)
+
+    await stage.until(stepping, "an audit makes its step", limit_s=AUDIT_S)
+    training = stepping()
+    assert training is not None
+    training.moving.clear()
+    stage.world.power_off(stage.hosts_of(JOB)[1])
+    await stage.running(JOB, 2)
+    assert spares[0] in stage.hosts_of(JOB)
+    await stage.finish(1)
+    assert await stage.causes(JOB) == ["launch", "recovery"]
+
+
 async def audit_without_a_spare(stage: Stage) -> None:
     """It waits for nobody, and the job trains on."""
     await begin(stage, replicas(2, corruption=EVERY))
@@ -227,6 +252,7 @@ STORIES: Final[tuple[Story, ...]] = (
     spare_that_computes_wrong_in_an_audit,
     audit_that_nobody_can_make_twice,
     audit_gives_way_to_a_job,
+    elastic_job_that_an_audit_has_the_only_spare_of,
     audit_without_a_spare,
     audit_whose_host_is_lost,
     audit_that_a_new_monitor_hears_of,
