@@ -16,6 +16,7 @@ from everstep.sim.remaking import Flaw
 from everstep.sim.stage import Stage
 from everstep.sim.telling import JOB, Story
 from everstep.sim.training import Training
+from everstep.wire.v1.jobs_pb2 import PauseJob, ResumeJob
 
 EVERY: Final = {"audit_every_checkpoints": 1}  # checkpoints of steps 10, 20, 30, ...
 WRONG: Final = 13  # the first step that is made wrong; step 11 came out alike
@@ -108,6 +109,32 @@ async def wrong_work_of_the_only_replica(stage: Stage) -> None:
     assert stage.hosts_of(JOB) != [culprit]
     [incident] = await found(stage)
     assert (incident.action, incident.hosts) == (Action.REPLACE, (culprit,))
+    assert await stage.restores(JOB) == [-1, 10]
+
+
+async def job_that_is_paused_when_an_audit_names_its_host(stage: Stage) -> None:
+    """It goes on from before the wrong step, elsewhere, when a person says so."""
+    await begin(stage, replicas(1, corruption=EVERY))
+    [culprit] = stage.hosts_of(JOB)
+    await stage.step_reached(JOB, 12)
+    stage.world.flaws.hosts[culprit] = Flaw(first=WRONG, repeats=True)
+    await audited(stage, Finding.DIFFERS)
+    await stage.until(
+        lambda: jobs_that_audit(stage)[-1].phase not in TERMINAL, "another audit", limit_s=AUDIT_S
+    )
+    await stage.world.order(PauseJob(job_id=JOB, at_ms=stage.world.clock.now_ms()))
+    named = await audited(stage, Finding.NAMED)
+    assert named.ranks == (0,)
+    assert stage.job(JOB).phase in {Phase.PAUSING, Phase.PAUSED}
+    await stage.until(
+        lambda: stage.invariants.fleet.hosts[culprit].cordon is not None, "out", limit_s=30
+    )
+    await stage.until(lambda: stage.job(JOB).phase is Phase.PAUSED, "paused", limit_s=AUDIT_S)
+    await stage.world.order(ResumeJob(job_id=JOB, at_ms=stage.world.clock.now_ms()))
+    await stage.running(JOB, 3)
+    assert stage.hosts_of(JOB) != [culprit]
+    [incident] = await found(stage)
+    assert incident.action is Action.RESTART
     assert await stage.restores(JOB) == [-1, 10]
 
 
@@ -249,6 +276,7 @@ STORIES: Final[tuple[Story, ...]] = (
     audits_of_a_sound_job,
     wrong_work_that_an_audit_finds,
     wrong_work_of_the_only_replica,
+    job_that_is_paused_when_an_audit_names_its_host,
     spare_that_computes_wrong_in_an_audit,
     audit_that_nobody_can_make_twice,
     audit_gives_way_to_a_job,
