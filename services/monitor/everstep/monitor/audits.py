@@ -54,13 +54,19 @@ class Audits:
         return any(at_ms > since_ms and to <= step for at_ms, to in self.plans)
 
     def after(self, event: StepAudited) -> Audits:
-        """Take a finding."""
+        """Take a finding.
+
+        Two monitors may each ask for an audit: what one share has come to settles no other one's
+        difference, and of two that differ the first one waits for its second audit.
+        """
         fresh = self.second_of(event.step, event.replica) is None
+        waiting = self.differing if fresh else None
+        differs = event if event.finding is Finding.DIFFERS else None
         after = replace(
             self,
             shares=self.shares + fresh,
             told=(*self.told, (event.audit_job_id, event.number))[-TOLD_MAX:],
-            differing=event if event.finding is Finding.DIFFERS else None,
+            differing=waiting or differs,
         )
         if not event.ranks:
             newest = max(event.step, self.alike.get(event.replica, 0))
