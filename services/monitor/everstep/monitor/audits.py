@@ -53,6 +53,18 @@ class Audits:
         """Say whether the step after this one was undone after a time."""
         return any(at_ms > since_ms and to <= step for at_ms, to in self.plans)
 
+    def is_news(self, event: StepAudited, asked_ms: int | None) -> bool:
+        """Whether a finding is to be stored.
+
+        The job may have undone the step since it was concluded. Who was wrong was wrong all the
+        same, but nothing waits for a second audit then, and no state is known to be sound.
+        """
+        says_of_states = event.finding is Finding.DIFFERS or not event.ranks
+        undone = asked_ms is not None and self.went_back(event.step, asked_ms)
+        return (event.audit_job_id, event.number) not in self.told and not (
+            says_of_states and undone
+        )
+
     def after(self, event: StepAudited) -> Audits:
         """Take a finding.
 
