@@ -117,6 +117,17 @@ def test_audit_that_cannot_be_is_refused(events, works, why):
     assert refused.why == why
 
 
+def test_audit_is_not_made_for_who_does_not_know_where_the_job_is():
+    """What it says that ranks came to may be undone, and the checkpoint another one by now."""
+    job = JOBS.given(*TRAINING, begun(2, "recovery")).state
+    about = {"step": 4, "replica": 2, "number": 1, "works": WORKS, "at_ms": 9}
+    stale = launch_of(job, generation=1, **about)
+    assert isinstance(stale, Rejected)
+    assert stale.why == "stale_generation"
+    assert isinstance(launch_of(job, generation=2, **about), LaunchJob)
+    assert isinstance(launch_of(job, **about), LaunchJob)
+
+
 def test_job_that_has_shrunk_is_not_audited():
     """Its checkpoints are of another layout than its spec's."""
     fewer = replace(FULL, layout=Layout(pp=2, dp_replicate=2))

@@ -71,7 +71,14 @@ def is_audit(job: Job) -> bool:
 
 
 def launch_of(
-    job: Job, *, step: int, replica: int, number: int, works: Sequence[str], at_ms: int
+    job: Job,
+    *,
+    step: int,
+    replica: int,
+    number: int,
+    works: Sequence[str],
+    at_ms: int,
+    generation: int = 0,
 ) -> LaunchJob | Rejected:
     """Return what begins an audit of a job's step, or why there can be none.
 
@@ -82,14 +89,20 @@ def launch_of(
         number: of the audits of this step and replica.
         works: what its ranks came to, see ``AuditSpec``.
         at_ms: when [ms since epoch].
+        generation: of the job, as who asks knows it; 0: not told. In a newer one the works may be
+            of a step that has been undone, and the checkpoint one that was made anew.
 
     Returns:
-        ``Rejected`` with ``unknown_job``, ``job_ended``, ``other_layout`` or ``invalid_spec``.
+        ``Rejected`` with ``unknown_job``, ``job_ended``, ``stale_generation``, ``other_layout`` or
+        ``invalid_spec``.
     """
     if job.phase is Phase.ABSENT:
         return Rejected("unknown_job", "there is no such job")
     if job.phase in TERMINAL:
         return Rejected("job_ended", f"job {job.job_id!r} has ended")
+    if generation not in {0, job.generation}:
+        at = f"job {job.job_id!r} is at generation {job.generation}"
+        return Rejected("stale_generation", f"{at}; {generation} was asked about")
     spec = parse_spec_json(job.spec_json)
     if job.placement is None or job.placement.layout != full_layout(spec):
         return Rejected("other_layout", f"job {job.job_id!r} has not all of its ranks")
