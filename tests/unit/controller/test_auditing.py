@@ -35,6 +35,7 @@ from everstep.core.elastic import full_layout
 from everstep.core.ids import is_valid_id
 from everstep.core.placement import HostPlacement, Layout, Placement
 from everstep.core.spec import parse_spec_json
+from everstep.core.time import HOUR_MS
 from everstep.wire.v1.checkpoints_pb2 import PlanAudit, RestoreSources, Shard
 from everstep.wire.v1.common_pb2 import Layout as WireLayout
 
@@ -192,13 +193,22 @@ def test_audit_gives_its_hosts_back_when_asked():
     JOBS.given(*TRAINING).when(replace(command, job_id=JOB)).then_rejected("no_audit")
 
 
-def test_audit_is_not_begun_again():
-    """Whatever ends a rank ends it; the incident names the host as ever."""
+@pytest.mark.parametrize("verdict", [Verdict.REPLACE, Verdict.REPLACE_IF_SPARE, Verdict.RESTART])
+def test_audit_is_not_begun_again(verdict):
+    """Whatever ends a rank ends it; the incident names the host as ever.
+
+    It has had no restarts, so that none of its hosts has to be taken out to save it more of them.
+    """
     placed = RecordPlacement(job_id=AUDIT, generation=1, placement=placement("s0"), at_ms=11)
     given = JOBS.given(*AUDIT_EVENTS)
     given = given.given(*given.when(placed).decision.events)
     broken = RecoverJob(
-        job_id=AUDIT, generation=1, incident_id="i", verdict=Verdict.REPLACE, hosts=("s0",)
+        job_id=AUDIT,
+        generation=1,
+        incident_id="i",
+        verdict=verdict,
+        hosts=("s0",),
+        at_ms=2 * HOUR_MS,
     )
     (failed,) = given.when(broken).decision.events
     assert isinstance(failed, JobFailed)

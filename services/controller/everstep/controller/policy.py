@@ -291,9 +291,12 @@ def restart_refusal(job: Job, at_ms: int) -> str:
 def gives_up(job: Job, unsound: tuple[str, ...], at_ms: int) -> bool:
     """Say whether to take unsound hosts out for good rather than fail the job, its budget spent.
 
-    Once an hour: trouble that goes on elsewhere follows the job, and no host will end it.
+    Once an hour: trouble that goes on elsewhere follows the job, and no host will end it. Never for
+    an audit, which has no budget from the beginning: it is no loss, and the hosts may be sound.
     """
-    return bool(unsound) and at_ms - job.forgiven_at_ms >= HOUR_MS
+    if not unsound or parse_spec_json(job.spec_json).audit is not None:
+        return False
+    return at_ms - job.forgiven_at_ms >= HOUR_MS
 
 
 def _is_mute(job: Job) -> bool:
