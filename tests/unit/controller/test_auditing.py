@@ -14,6 +14,7 @@ from everstep.controller.codec import AGGREGATE
 from everstep.controller.commands import (
     EndAudit,
     LaunchJob,
+    PauseJob,
     RecordFinished,
     RecordPlacement,
     RecordShort,
@@ -212,6 +213,12 @@ def test_audit_is_not_begun_again(verdict):
     )
     (failed,) = given.when(broken).decision.events
     assert isinstance(failed, JobFailed)
+
+
+def test_audit_cannot_be_paused():
+    """It would keep its hosts, and be waited for before its job is audited again."""
+    pause = PauseJob(job_id=AUDIT, at_ms=13)
+    JOBS.given(*AUDIT_EVENTS).when(pause).then_rejected("nothing_to_pause")
 
 
 def test_audit_that_has_made_its_step_has_not_ended_early():

@@ -234,8 +234,14 @@ def ended(job: Job) -> str:
 def pause_refusal(job: Job) -> str:
     """Say why the job cannot be paused, or "" if it can.
 
-    A mute script can only be killed: a pause would lose its work and keep its hosts.
+    A mute script can only be killed: a pause would lose its work and keep its hosts. An audit has
+    one step to make, and while it rested the job that it looks at would have no other.
     """
+    if parse_spec_json(job.spec_json).audit is not None:
+        return (
+            f"job {job.job_id!r} is an audit, which ends after one step: `everstep jobs stop "
+            f"{job.job_id}` ends it now"
+        )
     if job.placement is None or not _is_mute(job):
         return ""
     return (
