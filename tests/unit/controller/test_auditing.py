@@ -102,6 +102,15 @@ def test_asked_for_twice_it_is_one_job_and_the_next_is_another():
     assert len(set(ids)) == 2
 
 
+def test_audit_is_not_launched_by_hand():
+    """From a copy of its spec, whatever the job has made anew since, somebody would be named."""
+    JOBS.when(LAUNCH).then(
+        replace(AUDIT_EVENTS[0], name=f"audit of {JOB}: step 5, replica 2"), AUDIT_EVENTS[1]
+    )
+    copied = LaunchJob(job_id="copied", spec_json=LAUNCH.spec_json, at_ms=9)
+    JOBS.when(copied).then_rejected("invalid_spec")
+
+
 @pytest.mark.parametrize(
     ("events", "works", "why"),
     [

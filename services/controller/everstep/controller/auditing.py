@@ -25,6 +25,9 @@ from everstep.core.spec import AuditSpec, CheckpointSpec, JobSpec, parse_spec_js
 
 NO_SPARES: Final = "no spare hosts are free for it"
 WANTED: Final = "job {job_id} wants the hosts that it has"
+# A spec that was copied from an audit's says what ranks came to long ago: who is right now would be
+# named by it.
+BY_HAND: Final = "audit: nobody writes this section; leave it out to launch the job that it is of"
 NAME_CHARS_MAX: Final = 100  # as the job spec has it
 HASH_DIGITS: Final = 8
 
@@ -121,7 +124,7 @@ def launch_of(
         require_size(parse_spec_json(spec_json))
     except (InvalidInput, ValueError) as error:
         return Rejected("invalid_spec", str(error))
-    return LaunchJob(job_id=_id(job, section), spec_json=spec_json, at_ms=at_ms)
+    return LaunchJob(job_id=_id(job, section), spec_json=spec_json, at_ms=at_ms, audits=True)
 
 
 def end(command: EndAudit, job: Job) -> Accepted[Event] | Rejected:
