@@ -11,6 +11,7 @@ from everstep.host_inventory.state import HostState
 from everstep.monitor.events import Action, Finding, StepAudited
 from everstep.monitor.wiring import NAME as MONITOR
 from everstep.sim.corruption_stories import KIND, begin, lose_spares, replicas
+from everstep.sim.elastic_stories import comes_back, is_running_with
 from everstep.sim.recompute_stories import found
 from everstep.sim.remaking import Flaw
 from everstep.sim.stage import Stage
@@ -221,6 +222,26 @@ async def elastic_job_that_an_audit_has_the_only_spare_of(stage: Stage) -> None:
     assert await stage.causes(JOB) == ["launch", "recovery"]
 
 
+async def audits_of_a_job_that_was_smaller_for_a_while(stage: Stage) -> None:
+    """With batches that scale it is at other samples since: the audits read the same ones."""
+    recovery = {"restarts_per_hour_max": 1_000, "no_spare": "elastic", "elastic_batch": "scale"}
+    data = {"path": "corpus", "sequence_tokens": 8, "global_batch": 8}
+    await begin(stage, replicas(2, corruption=EVERY, recovery=recovery, data=data))
+    await audited(stage, Finding.ALIKE)
+    idle = free_hosts(stage)
+    await lose_spares(stage, idle)
+    stage.world.power_off(stage.hosts_of(JOB)[1])
+    await is_running_with(stage, 2)
+    await comes_back(stage, *idle)
+    await is_running_with(stage, 4)
+    before = len(await audits(stage))
+    await stage.finish(1)
+    told = await audits(stage)
+    assert len(told) >= before + 2
+    assert {one.finding for one in told} == {Finding.ALIKE}
+    assert {one.kind for one in await stage.incidents(JOB)} == {"host_lost"}
+
+
 async def audit_without_a_spare(stage: Stage) -> None:
     """It waits for nobody, and the job trains on."""
     await begin(stage, replicas(2, corruption=EVERY))
@@ -281,6 +302,7 @@ STORIES: Final[tuple[Story, ...]] = (
     audit_that_nobody_can_make_twice,
     audit_gives_way_to_a_job,
     elastic_job_that_an_audit_has_the_only_spare_of,
+    audits_of_a_job_that_was_smaller_for_a_while,
     audit_without_a_spare,
     audit_whose_host_is_lost,
     audit_that_a_new_monitor_hears_of,
