@@ -32,7 +32,9 @@ def fails(name: str) -> None:
         play(name)
 
 
-@pytest.mark.parametrize("name", ["flipped_bit", "flipped_bit_on_one_of_two"])
+@pytest.mark.parametrize(
+    "name", ["flipped_bit", "flipped_bit_on_one_of_two", "wrong_work_in_the_last_steps"]
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_story_ends_well_on_a_bad_network(name: str, seed: int):
     """Ranks tell again what they hold, with every step that they make."""

@@ -10,7 +10,7 @@ from everstep.monitor.wiring import NAME as MONITOR
 from everstep.sim.corruption_stories import begin, lose_spares, replicas
 from everstep.sim.corruption_stories import found as found_in_the_end
 from everstep.sim.remaking import Flaw
-from everstep.sim.stage import Stage
+from everstep.sim.stage import STEPS, Stage
 from everstep.sim.telling import JOB, Story
 from everstep.wire.v1 import jobs_pb2
 
@@ -39,6 +39,17 @@ async def wrong_work(stage: Stage) -> None:
     assert (incident.action, incident.hosts, incident.ranks) == (Action.REPLACE, (culprit,), (2,))
     assert (incident.step, incident.suspect_from_step) == (FOUND, 21)
     assert await stage.restores(JOB) == [-1, 20]
+
+
+async def wrong_work_in_the_last_steps(stage: Stage) -> None:
+    """The run is not over before somebody has looked at what it ends with."""
+    await begin(stage, replicas(3, corruption=EVERY))
+    culprit = stage.hosts_of(JOB)[1]
+    stage.world.flaws.hosts[culprit] = Flaw(first=STEPS - 3)
+    await stage.running(JOB, 2)
+    [incident] = await found(stage)
+    assert (incident.hosts, incident.step) == ((culprit,), STEPS)
+    assert await stage.restores(JOB) == [-1, STEPS - 10]
 
 
 async def wrong_work_and_saves_in_a_row(stage: Stage) -> None:
@@ -187,6 +198,7 @@ async def wrong_work_where_bits_may_vary(stage: Stage) -> None:
 
 STORIES: Final[tuple[Story, ...]] = (
     wrong_work,
+    wrong_work_in_the_last_steps,
     wrong_work_and_saves_in_a_row,
     wrong_work_once,
     wrong_work_once_that_a_new_monitor_knows_of,

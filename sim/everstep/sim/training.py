@@ -271,7 +271,7 @@ class Training:
                 self._keep_last(runs)
                 break
             await asyncio.sleep(END_LOOK_S)
-        if not self.sharing.may_keep(self.step):
+        if not self.sharing.may_keep(self.step) or self.step <= self.doubted_until:
             await asyncio.sleep(LINGER_S)
             if self.broken:
                 return

@@ -58,10 +58,11 @@ class Truth:
         self.lost: dict[str, list[tuple[int, Made]]] = {}  # job -> steps that are done again
         self._moved_ms: dict[tuple[str, int], int] = {}  # job, generation -> its newest step
         self._newest: dict[str, int] = {}
+        self._newest_ms: dict[str, int] = {}  # since when it is
         self.followed: dict[tuple[str, int, int], int] = {}  # job, generation, step -> version
         self._versions: dict[str, int] = {}
-        loses = world.network.conditions.lost_share > 0
-        self._flip_steps = BAD_FLIP_STEPS if loses else FLIP_STEPS
+        self._loses = world.network.conditions.lost_share > 0
+        self._flip_steps = BAD_FLIP_STEPS if self._loses else FLIP_STEPS
 
     def _fail(self, training: Training, text: str) -> None:
         self._world.failures.append(
@@ -76,6 +77,7 @@ class Truth:
         if training.generation < self._newest.get(training.job_id, 0):
             self._fail(training, f"began after {self._newest[training.job_id]}")
         self._newest[training.job_id] = training.generation
+        self._newest_ms[training.job_id] = self._world.now_ms
         history = self.histories.setdefault(training.job_id, {})
         before = history.get(training.step)
         wanted = "fresh" if not training.step else before and before.state
@@ -179,10 +181,13 @@ class Truth:
         """An older generation may step on only where nobody can tell it to stop.
 
         All its hosts' agents were away at once: nothing broke it, and no fence has reached it. It
-        writes nothing that counts. Once one of the agents is back, it must soon be ended.
+        writes nothing that counts. Once one of the agents is back, it must soon be ended. Where
+        messages get lost, all its hosts may have been taken for lost, and were not told either.
         """
+        since_s = (self._world.now_ms - self._newest_ms[training.job_id]) / 1e3
         for host_id in sorted(training.runs):
             told_s = min(self._world.sound_s(host_id), self._world.control_s())
+            told_s = min(told_s, since_s) if self._loses else told_s
             if told_s > STRAY_S:
                 self._fail(training, f"stepped on {host_id} while {newest} was up")
 

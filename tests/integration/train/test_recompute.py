@@ -69,6 +69,12 @@ def findings(world, layout: dict[str, int]) -> list[Finding]:
     return [found for one in told_steps(world) for found in course.told(0, [one])]
 
 
+def ends_in_doubt(world) -> None:
+    """Serve ranks until all stay after their last step, for the judge of their work."""
+    world.until_step(6)
+    world.until(lambda: all("in linger" in text for text in world.stacks()))
+
+
 @pytest.mark.parametrize(("part", "rank"), [("output", 1), ("gradient", 4)])
 def test_rank_that_computes_wrong_is_named(make_world, make_spec, part, rank):
     """Of three replicas the one that differs from both others, at the stage where it begins.
@@ -83,7 +89,7 @@ def test_rank_that_computes_wrong_is_named(make_world, make_spec, part, rank):
     world = make_world("flawed", spec)
     (world.directory / "flawed.py").write_text(FLAWED)
     world.start()
-    world.finish()
+    ends_in_doubt(world)
     first, *_ = findings(world, THREE)
     assert (first.why, first.ranks, first.first_step) == (Why.NAMED, (rank,), 4)
     shadowed = {one.step for one in told_steps(world) if one.checked.HasField("rerun")}
@@ -101,7 +107,7 @@ def test_one_of_two_is_named_if_it_does_not_make_the_same_mistake_twice(make_wor
     world = make_world("flawed", spec)
     (world.directory / "flawed.py").write_text(FLAWED)
     world.start()
-    world.finish()
+    ends_in_doubt(world)
     first, *_ = findings(world, layout)
     assert (first.why, first.ranks, first.first_step) == (Why.ITSELF, (1,), 4)
     assert first.last_step == 5

@@ -132,7 +132,10 @@ def test_ranks_of_what_is_over_are_stray():
 def test_ranks_of_a_run_that_is_paused_or_stopped_end_by_themselves():
     """They agree on a last step first; and of a job that nobody knows, nothing can be said."""
     for cause in ("pause", "stop"):
-        WATCH.given(*up(1), marked(2, Mark.BEGUN, cause=cause)).when(stray(1)).then()
+        given = WATCH.given(*up(1), marked(2, Mark.BEGUN, cause=cause))
+        given.when(stray(1)).then()
+        found = StrayFound(job_id="j", generation=2, host_id="h0", stray_generation=1, at_ms=7)
+        given.given(marked(2, Mark.PAUSED)).when(stray(1)).then(found)
     WATCH.given().when(stray(1)).then()
 
 

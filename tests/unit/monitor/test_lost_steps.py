@@ -92,3 +92,15 @@ def test_incident_of_a_generation_that_was_heard_to_step_loses_steps_although_it
     for told in ((progressed, own), (replace(own, step=7),)):  # by all hosts, or by one of them
         *_, last = WATCH.given(*before, *told, *after).when(progress(3, 7)[0]).decision.events
         assert (last.incident_id, last.lost_steps) == ("i2", told[-1].step - 6)
+
+
+def test_run_that_is_through_when_it_is_found_to_be_wrong_loses_what_is_made_again():
+    """The incident came first: its ranks had finished, and the next ones go back behind it."""
+    last = exit_of(1, 1, ExitClass.FINISHED)
+    first = RankEnded(**exit_of(0, 1, ExitClass.FINISHED))
+    done = RunFinished(job_id="j", generation=1, step=10, at_ms=101)
+    given = WATCH.given(*up(1), first, IncidentOpened(**OPEN))
+    given.when(ObserveExit(**last)).then(RankEnded(**last), done)
+    back = (RankEnded(**last), done, *up(2), marked(2, Mark.PLANNED, step=5))
+    command, progressed = progress(2, 6)
+    given.given(*back).when(command).then(progressed, recovered("i1", 950, 3))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from everstep.core.schedule import Schedule
 from everstep.data.loader import DataState
 from everstep.train import saving
-from everstep.train.control import tally
+from everstep.train.control import Vote, tally
 from everstep.train.report import NO_SLOT
 from everstep.train.saving import Saver
 
@@ -146,3 +149,26 @@ def test_last_snapshots_wait_for_a_peer_that_comes_back():
     returned, taken, _ = ended(stored_s=0, copied_s=60)
     assert returned == (1, True)
     assert taken == [("memory", 60), ("durable", 60)]
+
+
+@pytest.mark.parametrize(
+    ("hold", "differs", "waits"),
+    [
+        (True, (False, False), False),
+        (True, (False, True), True),
+        (True, (True, False), True),
+        (False, (False, True), False),
+    ],
+)
+def test_ranks_whose_last_work_came_out_otherwise_stay_for_its_judge(hold, differs, waits):
+    """The run would be over, and wrong: what hosts tell of it may come after all ends."""
+    clock = Clock()
+    slots = Slots(clock, stored_s=0, copied_s=0)
+    saver = Saver(slots, Alone(slots), clock, hold=hold, sleep=clock.sleep)
+    vote = Vote(step=LAST_STEP, schedule=Schedule(memory_every_steps=1_000, object_every_steps=0))
+    before, last = (replace(tally(vote.words(), 1, vote), rerun_differs=one) for one in differs)
+    saver.after_step(LAST_STEP - 1, DataState(), before)
+    saver.at_end(LAST_STEP, DataState(), last)
+    clock.asked_s.clear()
+    saver.linger()
+    assert clock.asked_s == ([saving.LINGER_S] if waits else [])

@@ -348,7 +348,7 @@ class Run:
         if self._saver is not None:
             begun_ms = watch.now_ms()
             if last:
-                slot, durable = self._saver.at_end(step, self._data_state)
+                slot, durable = self._saver.at_end(step, self._data_state, agreement)
             else:
                 slot, durable = self._saver.after_step(
                     self._step_index, self._data_state, agreement

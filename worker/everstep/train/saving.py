@@ -104,8 +104,7 @@ class Saver:
         every = agreement.schedule.object_every_steps
         self._durable_due |= agreement.save or bool(every and step % every == 0)
         slot, durable = NO_SLOT, False
-        if agreement.rerun_differs and self._hold:
-            self._doubted_until = step + DOUBTED_STEPS
+        self._doubt(step, agreement)
         if not self._may_overwrite(step, agreement) or step <= self._doubted_until:
             return slot, durable
         if step % memory_every == 0 and agreement.replicated:
@@ -114,6 +113,10 @@ class Saver:
             self._snapshots.take_durable(step=step, data_state=data_state.to_json())
             self._durable_due, durable = False, True
         return slot, durable
+
+    def _doubt(self, step: int, agreement: Agreement) -> None:
+        if agreement.rerun_differs and self._hold:
+            self._doubted_until = step + DOUBTED_STEPS
 
     def go_on(self, then: Callable[[], None]) -> None:
         """Finish beside training what was begun, then do ``then``."""
@@ -127,13 +130,18 @@ class Saver:
         """Wait until all that was begun is valid."""
         self._snapshots.wait_whole()
 
-    def at_end(self, step: int, data_state: DataState) -> tuple[int, bool]:
+    def at_end(
+        self, step: int, data_state: DataState, last: Agreement | None = None
+    ) -> tuple[int, bool]:
         """Take each of the last snapshots as soon as it is allowed; returns as ``after_step``.
 
         The one in memory does not wait for uploads: who is stopped meanwhile goes on from it. When
         ``COPY_WAIT_MS`` are over, the durable one does not wait for it either, and after
-        ``UPLOAD_WAIT_MS`` nobody waits for the durable one.
+        ``UPLOAD_WAIT_MS`` nobody waits for the durable one. ``last`` is what the last step was
+        agreed on with.
         """
+        if last is not None:
+            self._doubt(step, last)
         self._snapshots.wait_whole()
         begun_ms = self._clock.monotonic_ms()
         slot, durable, allowed = NO_SLOT, False, False
@@ -176,13 +184,15 @@ class Saver:
                 self._sleep(min(max(POLL_S_MIN, waited_ms / 20e3), POLL_S_MAX))
         # Nobody leaves, and takes its connections along, before everybody has written.
         agreement = self._collective.agree(Vote(step=step, finishing=True, discord=self.discord))
-        self._held_at_end = not self._may_overwrite(step, agreement)
+        equal = self._may_overwrite(step, agreement)
+        self._held_at_end = not equal or step <= self._doubted_until
         return slot, durable
 
     def linger(self) -> None:
-        """Stay for a while if the last step is not equal everywhere: its judge ends this rank.
+        """Stay for a while if the last step is not equal everywhere, or its work is doubted.
 
-        Else the run would be over, and its end state wrong, before anybody has looked.
+        Its judge ends this rank. Else the run would be over, and its end state wrong, before
+        anybody has looked.
         """
         if self._held_at_end:
             self._sleep(LINGER_S)

@@ -29,7 +29,7 @@ from everstep.monitor.commands import (
 from everstep.monitor.detectors.rank_ends import uneven
 from everstep.monitor.doubts import Doubt, named
 from everstep.monitor.early import Told, source_of
-from everstep.monitor.ending import closed, not_missed, recovered, stays
+from everstep.monitor.ending import closed, got_over, not_missed, recovered, without_unplanned
 from everstep.monitor.events import (
     SILENT_CORRUPTION,
     Action,
@@ -48,7 +48,7 @@ from everstep.monitor.events import (
     TieFound,
 )
 from everstep.monitor.repeats import Hang, action_for
-from everstep.monitor.state import BESIDE, MOVES, Watch, charged, evolve
+from everstep.monitor.state import BESIDE, MOVES, Watch, evolve
 from everstep.monitor.ties import CLAIMS_STORED_MAX
 
 Decision = Accepted[Event] | Rejected
@@ -107,7 +107,7 @@ def _mark(command: MarkJob, watch: Watch) -> Decision:
         return Accepted((*closed(watch, command), marked))
     if command.mark is Mark.PLANNED and (watch.progressed or _is_through(watch)):
         after = evolve(watch, marked)
-        return Accepted((marked, *_got_over(after, watch.progressed_ms or command.at_ms)))
+        return Accepted((marked, *got_over(after, watch.progressed_ms or command.at_ms)))
     if command.mark is not Mark.PLACED or watch.placed or not watch.ended:
         return Accepted((marked,))
     # Hosts may have told of all ends before the controller's word of its ranks has come.
@@ -155,8 +155,15 @@ def _over(watch: Watch, ends: Mapping[int, RankEnded], ranks: int) -> list[Event
         at_ms=max(e.at_ms for e in finished),
         detail=uneven(finished),
     )
-    # After the last step there is no next one to recover with: returning is as good.
-    return [done, *recovered(_without_unplanned(watch), done.at_ms)]
+    # After the last step there is no next one to recover with: returning is as good. Not where it
+    # was found too late for these ranks: another generation makes steps for it.
+    before = tuple(
+        ref
+        for ref in watch.open_incidents
+        if ref.generation < done.generation or not ref.ends_its_generation
+    )
+    watch = without_unplanned(replace(watch, open_incidents=before))
+    return [done, *recovered(watch, done.at_ms)]
 
 
 def _is_through(watch: Watch) -> bool:
@@ -207,37 +214,15 @@ def _progress(command: ObserveProgress, watch: Watch) -> Decision:
         step=command.step,
         at_ms=command.at_ms,
     )
-    return Accepted((progressed, *_got_over(watch, command.at_ms)))
-
-
-def _got_over(watch: Watch, at_ms: int) -> list[Event]:
-    """Return the ends of what befell earlier generations: this one has made a step.
-
-    A first step that was told late is no recovery from what befell its own generation.
-    """
-    earlier = tuple(
-        ref
-        for ref in watch.open_incidents
-        if ref.generation < watch.generation and not stays(ref, watch)
-    )
-    return recovered(_without_unplanned(replace(watch, open_incidents=earlier)), at_ms)
-
-
-def _without_unplanned(watch: Watch) -> Watch:
-    """Leave open what a plan is still to say the lost steps of, if it is told later than steps.
-
-    The first of these that is heard of need not be the first one that was made.
-    """
-    if watch.restore_step is not None:
-        return watch
-    waiting = charged(watch, watch.generation)
-    rest = tuple(ref for ref in watch.open_incidents if ref not in waiting)
-    return replace(watch, open_incidents=rest)
+    return Accepted((progressed, *got_over(watch, command.at_ms)))
 
 
 def _stray(command: ObserveStray, watch: Watch) -> Decision:
-    """Ranks of what is over are to be ended; a pause, a stop or a move ends its own."""
-    ending = watch.cause in {"pause", "stop"}
+    """Ranks of what is over are to be ended; a pause, a stop or a move ends its own.
+
+    What runs on when the job is paused, nobody has ended: its hosts were taken for lost.
+    """
+    ending = watch.cause in {"pause", "stop"} and not watch.paused
     ending |= watch.cause in MOVES and watch.restore_step is None
     old = command.generation < watch.generation and not ending
     if not watch.job_id or not (watch.over or old):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from everstep.monitor.commands import MarkJob
 from everstep.monitor.events import (
     HOST_LOST,
@@ -10,7 +12,7 @@ from everstep.monitor.events import (
     IncidentClosed,
     IncidentRecovered,
 )
-from everstep.monitor.state import OpenIncidentRef, Watch
+from everstep.monitor.state import OpenIncidentRef, Watch, charged
 
 
 def closed(watch: Watch, ended: MarkJob) -> list[Event]:
@@ -40,6 +42,31 @@ def recovered(watch: Watch, at_ms: int) -> list[Event]:
         )
         for ref in watch.open_incidents
     ]
+
+
+def got_over(watch: Watch, at_ms: int) -> list[Event]:
+    """Return the ends of what befell earlier generations: this one has made a step.
+
+    A first step that was told late is no recovery from what befell its own generation.
+    """
+    earlier = tuple(
+        ref
+        for ref in watch.open_incidents
+        if ref.generation < watch.generation and not stays(ref, watch)
+    )
+    return recovered(without_unplanned(replace(watch, open_incidents=earlier)), at_ms)
+
+
+def without_unplanned(watch: Watch) -> Watch:
+    """Leave open what a plan is still to say the lost steps of, if it is told later than steps.
+
+    The first of these that is heard of need not be the first one that was made.
+    """
+    if watch.restore_step is not None:
+        return watch
+    waiting = charged(watch, watch.generation)
+    rest = tuple(ref for ref in watch.open_incidents if ref not in waiting)
+    return replace(watch, open_incidents=rest)
 
 
 def not_missed(watch: Watch, at_ms: int) -> list[Event]:

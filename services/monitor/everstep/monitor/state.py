@@ -106,6 +106,7 @@ class Watch:
     progressed_ms: int = 0  # when it had first
     restore_step: int | None = None
     over: bool = False
+    paused: bool = False  # all ranks that answered have ended
     script: bool = False
     stepped: bool = False
     ended: Mapping[int, RankEnded] = field(default_factory=dict)
@@ -235,6 +236,7 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
                 progressed=False,
                 progressed_ms=0,
                 restore_step=None,
+                paused=False,
                 ended={},
                 leaving=watch.ended if pausing else {},
                 leaving_generation=watch.generation if pausing else 0,
@@ -267,6 +269,8 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
             )
         case Mark.ENDED:
             return replace(watch, over=True)
+        case Mark.PAUSED:
+            return replace(watch, paused=True)
         case _:
             return watch
 
