@@ -21,6 +21,7 @@ from everstep.controller.commands import (
     RecoverJob,
     Verdict,
 )
+from everstep.controller.correcting import corrections_of
 from everstep.controller.events import (
     JobFailed,
     JobStopped,
@@ -29,7 +30,7 @@ from everstep.controller.events import (
     PlacementDecided,
 )
 from everstep.controller.policy import Forget, next_actions
-from everstep.controller.starting import corrections_of, plan_command, sources_by_host, turn_of
+from everstep.controller.starting import plan_command, sources_by_host, turn_of
 from everstep.core.corrections import BatchSpan, Corrections, PositionRange
 from everstep.core.decision import Rejected
 from everstep.core.elastic import full_layout

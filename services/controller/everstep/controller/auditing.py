@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from everstep.controller.commands import EndAudit, LaunchJob
+from everstep.controller.correcting import corrections_of
 from everstep.controller.events import Event, JobStopped
-from everstep.controller.outside import Outside
-from everstep.controller.starting import corrections_of
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.core.decision import Accepted, Rejected
 from everstep.core.elastic import full_layout
@@ -51,21 +50,6 @@ class Audits:
             return []
         why = WANTED.format(job_id=job.job_id)
         return [EndAudit(job_id=one, why=why, at_ms=at_ms) for one in sorted(self._ids)]
-
-
-async def makes_do(outside: Outside, job: Job, lost_hosts: Sequence[str]) -> bool:
-    """Whether a job that goes on would not get all that it is to have with what is free now.
-
-    It would shrink, or stay on a host that is not sound, where one that is short waits and has the
-    audits ended then. A job that is new waits, too. Raises Unavailable.
-    """
-    if job.placement is None:
-        return False
-    full = full_layout(parse_spec_json(job.spec_json))
-    if not await outside.placeable(job.job_id, (full,)):
-        return True
-    leaving = job.placement.host_set.intersection((*lost_hosts, *job.unsound_hosts))
-    return len(await outside.replaceable(job.job_id, sorted(leaving))) < len(leaving)
 
 
 def is_audit(job: Job) -> bool:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from everstep.controller.answers import Answers
-from everstep.controller.auditing import Audits, makes_do
+from everstep.controller.auditing import Audits
 from everstep.controller.codec import STREAM_PREFIX
 from everstep.controller.commands import (
     BeginDrain,
@@ -31,6 +31,7 @@ from everstep.controller.commands import (
     RecordStarted,
 )
 from everstep.controller.events import Event
+from everstep.controller.making_do import makes_do
 from everstep.controller.outside import Looked, Outside
 from everstep.controller.policy import (
     Action,
