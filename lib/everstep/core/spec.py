@@ -221,6 +221,10 @@ class AuditSpec(_Model):
     number: Count = 1  # of the audits of the same step and replica
     # What the other job's ranks came to, outputs and gradient, in the order of this one's ranks.
     works: tuple[Annotated[str, Field(pattern=WORK_PATTERN)], ...]
+    # What the other job's course was changed by, as far as it says which samples a step is made
+    # from: batches left out, [first, end), and sizes of batches, (after_step, samples).
+    skipped: tuple[tuple[Position, Position], ...] = ()
+    batches: tuple[tuple[Position, Count], ...] = ()
 
 
 class JobSpec(_Model):

@@ -6,15 +6,18 @@ import asyncio
 from typing import Final
 
 from everstep.controller.auditing import is_audit
-from everstep.controller.state import Job, Phase
+from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.host_inventory.state import HostState
 from everstep.monitor.events import Action, Finding, StepAudited
 from everstep.monitor.wiring import NAME as MONITOR
 from everstep.sim.corruption_stories import KIND, begin, lose_spares, replicas
+from everstep.sim.elastic_stories import comes_back, is_running_with
 from everstep.sim.recompute_stories import found
 from everstep.sim.remaking import Flaw
 from everstep.sim.stage import Stage
 from everstep.sim.telling import JOB, Story
+from everstep.sim.training import Training
+from everstep.wire.v1.jobs_pb2 import PauseJob, ResumeJob
 
 EVERY: Final = {"audit_every_checkpoints": 1}  # checkpoints of steps 10, 20, 30, ...
 WRONG: Final = 13  # the first step that is made wrong; step 11 came out alike
@@ -110,6 +113,32 @@ async def wrong_work_of_the_only_replica(stage: Stage) -> None:
     assert await stage.restores(JOB) == [-1, 10]
 
 
+async def job_that_is_paused_when_an_audit_names_its_host(stage: Stage) -> None:
+    """It goes on from before the wrong step, elsewhere, when a person says so."""
+    await begin(stage, replicas(1, corruption=EVERY))
+    [culprit] = stage.hosts_of(JOB)
+    await stage.step_reached(JOB, 12)
+    stage.world.flaws.hosts[culprit] = Flaw(first=WRONG, repeats=True)
+    await audited(stage, Finding.DIFFERS)
+    await stage.until(
+        lambda: jobs_that_audit(stage)[-1].phase not in TERMINAL, "another audit", limit_s=AUDIT_S
+    )
+    await stage.world.order(PauseJob(job_id=JOB, at_ms=stage.world.clock.now_ms()))
+    named = await audited(stage, Finding.NAMED)
+    assert named.ranks == (0,)
+    assert stage.job(JOB).phase in {Phase.PAUSING, Phase.PAUSED}
+    await stage.until(
+        lambda: stage.invariants.fleet.hosts[culprit].cordon is not None, "out", limit_s=30
+    )
+    await stage.until(lambda: stage.job(JOB).phase is Phase.PAUSED, "paused", limit_s=AUDIT_S)
+    await stage.world.order(ResumeJob(job_id=JOB, at_ms=stage.world.clock.now_ms()))
+    await stage.running(JOB, 3)
+    assert stage.hosts_of(JOB) != [culprit]
+    [incident] = await found(stage)
+    assert incident.action is Action.RESTART
+    assert await stage.restores(JOB) == [-1, 10]
+
+
 async def spare_that_computes_wrong_in_an_audit(stage: Stage) -> None:
     """The second one, on another host, comes to what the job had: the first one's host is out."""
     await begin(stage, replicas(2, corruption=EVERY))
@@ -169,6 +198,50 @@ async def audit_gives_way_to_a_job(stage: Stage) -> None:
     assert incident.kind == "host_lost"
 
 
+async def elastic_job_that_an_audit_has_the_only_spare_of(stage: Stage) -> None:
+    """The audit would not end soon: the job goes on with all of its ranks, on the spare."""
+    recovery = {"restarts_per_hour_max": 1_000, "no_spare": "elastic"}
+    await begin(stage, replicas(2, corruption=EVERY, recovery=recovery))
+    spares = free_hosts(stage)
+    await lose_spares(stage, spares[1:])
+
+    def stepping() -> Training | None:
+        """Return the training of an audit that is under way."""
+        under_way = [job for job in jobs_that_audit(stage) if job.phase not in TERMINAL]
+        found = [stage.training(job.job_id) for job in under_way]
+        return next((one for one in found if one is not None and one.stepping), None)
+
+    await stage.until(stepping, "an audit makes its step", limit_s=AUDIT_S)
+    training = stepping()
+    assert training is not None
+    training.moving.clear()
+    stage.world.power_off(stage.hosts_of(JOB)[1])
+    await stage.running(JOB, 2)
+    assert spares[0] in stage.hosts_of(JOB)
+    await stage.finish(1)
+    assert await stage.causes(JOB) == ["launch", "recovery"]
+
+
+async def audits_of_a_job_that_was_smaller_for_a_while(stage: Stage) -> None:
+    """With batches that scale it is at other samples since: the audits read the same ones."""
+    recovery = {"restarts_per_hour_max": 1_000, "no_spare": "elastic", "elastic_batch": "scale"}
+    data = {"path": "corpus", "sequence_tokens": 8, "global_batch": 8}
+    await begin(stage, replicas(2, corruption=EVERY, recovery=recovery, data=data))
+    await audited(stage, Finding.ALIKE)
+    idle = free_hosts(stage)
+    await lose_spares(stage, idle)
+    stage.world.power_off(stage.hosts_of(JOB)[1])
+    await is_running_with(stage, 2)
+    await comes_back(stage, *idle)
+    await is_running_with(stage, 4)
+    before = len(await audits(stage))
+    await stage.finish(1)
+    told = await audits(stage)
+    assert len(told) >= before + 2
+    assert {one.finding for one in told} == {Finding.ALIKE}
+    assert {one.kind for one in await stage.incidents(JOB)} == {"host_lost"}
+
+
 async def audit_without_a_spare(stage: Stage) -> None:
     """It waits for nobody, and the job trains on."""
     await begin(stage, replicas(2, corruption=EVERY))
@@ -224,9 +297,12 @@ STORIES: Final[tuple[Story, ...]] = (
     audits_of_a_sound_job,
     wrong_work_that_an_audit_finds,
     wrong_work_of_the_only_replica,
+    job_that_is_paused_when_an_audit_names_its_host,
     spare_that_computes_wrong_in_an_audit,
     audit_that_nobody_can_make_twice,
     audit_gives_way_to_a_job,
+    elastic_job_that_an_audit_has_the_only_spare_of,
+    audits_of_a_job_that_was_smaller_for_a_while,
     audit_without_a_spare,
     audit_whose_host_is_lost,
     audit_that_a_new_monitor_hears_of,

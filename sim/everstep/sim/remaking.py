@@ -17,6 +17,7 @@ from everstep.core.resharding import Coordinate, coordinate_of, rank_at
 from everstep.core.rounds import Rounds
 from everstep.core.spec import CorruptionSpec
 from everstep.sim.bits import Bits
+from everstep.sim.samples import Taken
 from everstep.wire.v1.agents_pb2 import Checked, Rerun, Work
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Remaking:
         state: str,
         runs: Mapping[str, HostRun],
         *,
+        taken: Taken | None,
         shadowed: bool,
         own: bool,
     ) -> bool:
@@ -98,7 +100,7 @@ class Remaking:
         wrong = self.wrong(step, runs)
         if wrong or before in self._flaws.tainted:
             self._flaws.tainted.add(state)
-        work = f"{self._bits.like(before)}/{step}"
+        work = self._work_of(before, step, taken)
         told = self._exchanged(work, wrong) if shadowed else {}
         for rank in range(self._layout.world_size) if own else ():
             mistake = self._mistake(wrong.get(rank), str(self._generation))
@@ -128,6 +130,7 @@ class Remaking:
         runs: Mapping[str, HostRun],
         full: Layout,
         replica: int,
+        taken: Taken | None,
     ) -> None:
         """Note what an audit's ranks have come to, each in another one's place.
 
@@ -138,8 +141,9 @@ class Remaking:
             runs: who they are.
             full: layout of the job that is audited.
             replica: whose ranks' work it is.
+            taken: what all groups would read, as the audit's ranks were told.
         """
-        work, wrong = f"{self._bits.like(before)}/{step}", self.wrong(step, runs)
+        work, wrong = self._work_of(before, step, taken), self.wrong(step, runs)
         told = {}
         for rank in range(self._layout.world_size):
             at = coordinate_of(self._layout, rank)
@@ -159,6 +163,11 @@ class Remaking:
     def checked(self, step: int, rank: int) -> Checked | None:
         """Return what a rank tells of a step."""
         return self._told.get(step, {}).get(rank)
+
+    def _work_of(self, before: str, step: int, taken: Taken | None) -> str:
+        """Name what a step is made from."""
+        data = "" if taken is None else f"{taken.first} {len(taken.samples)}"
+        return f"{self._bits.like(before)}/{step}/{data}"
 
     def _exchanged(self, work: str, wrong: Mapping[int, Flaw]) -> dict[int, Checked]:
         shift = self._rounds.next_shift()

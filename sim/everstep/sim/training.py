@@ -176,7 +176,9 @@ class Training:
         self.step += 1
         full = Layout(**self.spec.layout.model_dump())
         replica, before = self.spec.audit.replica, self.state
-        self.remaking.audited(self.job_id, self.step, before, self.runs, full, replica)
+        position = self.course.made(self.job_id, self.step, before, f"{self.job_id}/{before}")
+        taken = self.samples.taken(position)
+        self.remaking.audited(self.job_id, self.step, before, self.runs, full, replica, taken)
         self.finished = True
         for host_id in sorted(self.runs):
             run = self.runs[host_id]
@@ -212,7 +214,13 @@ class Training:
         self.sharing.made(self.step, before, self.state, self.runs, bent=bent)
         shadowed = self._is_shadowed(self.step)
         differs = self.remaking.made(
-            self.step, before, self.state, self.runs, shadowed=shadowed, own=self.tells_own
+            self.step,
+            before,
+            self.state,
+            self.runs,
+            taken=self.taken,
+            shadowed=shadowed,
+            own=self.tells_own,
         )
         if differs and self.spec.corruption.on_corruption == "replace":
             self.doubted_until = self.step + DOUBTED_STEPS

@@ -14,20 +14,30 @@ from everstep.controller.codec import AGGREGATE
 from everstep.controller.commands import (
     EndAudit,
     LaunchJob,
+    PauseJob,
     RecordFinished,
     RecordPlacement,
     RecordShort,
     RecoverJob,
     Verdict,
 )
-from everstep.controller.events import JobFailed, JobStopped, JobSubmitted, JobSucceeded
+from everstep.controller.correcting import corrections_of
+from everstep.controller.events import (
+    JobFailed,
+    JobStopped,
+    JobSubmitted,
+    JobSucceeded,
+    PlacementDecided,
+)
 from everstep.controller.policy import Forget, next_actions
 from everstep.controller.starting import plan_command, sources_by_host, turn_of
+from everstep.core.corrections import BatchSpan, Corrections, PositionRange
 from everstep.core.decision import Rejected
 from everstep.core.elastic import full_layout
 from everstep.core.ids import is_valid_id
 from everstep.core.placement import HostPlacement, Layout, Placement
 from everstep.core.spec import parse_spec_json
+from everstep.core.time import HOUR_MS
 from everstep.wire.v1.checkpoints_pb2 import PlanAudit, RestoreSources, Shard
 from everstep.wire.v1.common_pb2 import Layout as WireLayout
 
@@ -93,6 +103,15 @@ def test_asked_for_twice_it_is_one_job_and_the_next_is_another():
     assert len(set(ids)) == 2
 
 
+def test_audit_is_not_launched_by_hand():
+    """From a copy of its spec, whatever the job has made anew since, somebody would be named."""
+    JOBS.when(LAUNCH).then(
+        replace(AUDIT_EVENTS[0], name=f"audit of {JOB}: step 5, replica 2"), AUDIT_EVENTS[1]
+    )
+    copied = LaunchJob(job_id="copied", spec_json=LAUNCH.spec_json, at_ms=9)
+    JOBS.when(copied).then_rejected("invalid_spec")
+
+
 @pytest.mark.parametrize(
     ("events", "works", "why"),
     [
@@ -110,11 +129,56 @@ def test_audit_that_cannot_be_is_refused(events, works, why):
     assert refused.why == why
 
 
+def test_audit_is_not_made_for_who_does_not_know_where_the_job_is():
+    """What it says that ranks came to may be undone, and the checkpoint another one by now."""
+    job = JOBS.given(*TRAINING, begun(2, "recovery")).state
+    about = {"step": 4, "replica": 2, "number": 1, "works": WORKS, "at_ms": 9}
+    stale = launch_of(job, generation=1, **about)
+    assert isinstance(stale, Rejected)
+    assert stale.why == "stale_generation"
+    assert isinstance(launch_of(job, generation=2, **about), LaunchJob)
+    assert isinstance(launch_of(job, **about), LaunchJob)
+
+
 def test_job_that_has_shrunk_is_not_audited():
     """Its checkpoints are of another layout than its spec's."""
     fewer = replace(FULL, layout=Layout(pp=2, dp_replicate=2))
     shrunk = replace(RUNNING[2], placement=fewer)
     assert asked(*TRAINING[:2], shrunk, *TRAINING[3:]).why == "other_layout"
+
+
+def test_audit_reads_the_samples_that_the_job_has_read():
+    """A job that was smaller for a while, and leaves batches out, is at other samples by now."""
+    data = {"path": "/corpus", "sequence_tokens": 8, "global_batch": 6, "micro_batch": 1}
+    scaling = {**SPEC, "data": data}
+    scaling["recovery"] = {**SPEC["recovery"], "elastic_batch": "scale"}
+    two = replace(FULL, layout=Layout(pp=2, dp_replicate=2))
+    skipped = (PositionRange(first=5, end=7),)
+
+    def goes_on(generation: int, there: Placement, step: int, **fields: object) -> list[object]:
+        """Go on under a layout from a step."""
+        return [
+            begun(generation, "recovery", **fields),
+            PlacementDecided(job_id=JOB, generation=generation, placement=there),
+            replace(RUNNING[3], generation=generation, step=step),
+        ]
+
+    events = [
+        replace(TRAINING[0], spec_json=json.dumps(scaling)),
+        *TRAINING[1:],
+        *goes_on(2, two, 3),
+        *goes_on(3, FULL, 5, before_step=6, skipped=skipped),
+    ]
+    launch = asked(*events)
+    submitted = JobSubmitted(job_id=AUDIT, name="audit", spec_json=launch.spec_json, at_ms=9)
+    audit = JOBS.given(submitted, AUDIT_EVENTS[1]).state
+    sizes = ((0, 6), (3, 4), (5, 6))
+    expected = Corrections(
+        skipped=skipped,
+        batches=tuple(BatchSpan(after_step=step, samples=size) for step, size in sizes),
+    )
+    assert corrections_of(JOBS.given(*events).state).batches == expected.batches
+    assert corrections_of(audit) == expected
 
 
 def test_audit_does_not_wait_for_hosts():
@@ -140,16 +204,31 @@ def test_audit_gives_its_hosts_back_when_asked():
     JOBS.given(*TRAINING).when(replace(command, job_id=JOB)).then_rejected("no_audit")
 
 
-def test_audit_is_not_begun_again():
-    """Whatever ends a rank ends it; the incident names the host as ever."""
+@pytest.mark.parametrize("verdict", [Verdict.REPLACE, Verdict.REPLACE_IF_SPARE, Verdict.RESTART])
+def test_audit_is_not_begun_again(verdict):
+    """Whatever ends a rank ends it; the incident names the host as ever.
+
+    It has had no restarts, so that none of its hosts has to be taken out to save it more of them.
+    """
     placed = RecordPlacement(job_id=AUDIT, generation=1, placement=placement("s0"), at_ms=11)
     given = JOBS.given(*AUDIT_EVENTS)
     given = given.given(*given.when(placed).decision.events)
     broken = RecoverJob(
-        job_id=AUDIT, generation=1, incident_id="i", verdict=Verdict.REPLACE, hosts=("s0",)
+        job_id=AUDIT,
+        generation=1,
+        incident_id="i",
+        verdict=verdict,
+        hosts=("s0",),
+        at_ms=2 * HOUR_MS,
     )
     (failed,) = given.when(broken).decision.events
     assert isinstance(failed, JobFailed)
+
+
+def test_audit_cannot_be_paused():
+    """It would keep its hosts, and be waited for before its job is audited again."""
+    pause = PauseJob(job_id=AUDIT, at_ms=13)
+    JOBS.given(*AUDIT_EVENTS).when(pause).then_rejected("nothing_to_pause")
 
 
 def test_audit_that_has_made_its_step_has_not_ended_early():

@@ -20,6 +20,7 @@ from everstep.controller.commands import (
     RecoverJob,
     Verdict,
 )
+from everstep.controller.correcting import corrections_of
 from everstep.controller.events import (
     HostsFenced,
     JobRunning,
@@ -31,7 +32,6 @@ from everstep.controller.events import (
 from everstep.controller.policy import AwaitRoom, Fence, Forget, Place, next_actions
 from everstep.controller.starting import (
     SourceCounts,
-    corrections_of,
     source_counts,
     sources_by_host,
     start_commands,

@@ -19,6 +19,7 @@ from everstep.controller.commands import (
     ResumeJob,
     Verdict,
 )
+from everstep.controller.correcting import corrections_of
 from everstep.controller.events import (
     HostsFenced,
     JobFailed,
@@ -28,7 +29,7 @@ from everstep.controller.events import (
     PlacementDecided,
     RestoreDecided,
 )
-from everstep.controller.starting import corrections_of, start_commands
+from everstep.controller.starting import start_commands
 from everstep.controller.state import Phase
 from everstep.core.corrections import Corrections, PositionRange, RateSpan
 from everstep.wire.v1.checkpoints_pb2 import RestoreSources

@@ -50,6 +50,7 @@ async def test_every_so_many_checkpoints_the_next_replica_is_done_again(stage: A
     assert stage.asked[1].works[0] == f"{4101:016x}:{8201:016x}"
     assert stage.asked[0].job_id == "j"
     assert 0 < stage.asked[0].at_ms <= stage.at_ms
+    assert {one.generation for one in stage.asked} == {1}
 
 
 async def test_step_that_is_not_told_yet_is_waited_for(stage: AuditStage):

@@ -13,7 +13,15 @@ from tests.unit.monitor.audit_stage import (
 )
 
 from everstep.core.record import changed
-from everstep.monitor.events import Action, CorruptionRules, Finding, IncidentOpened, Mark
+from everstep.monitor.codec import watch_stream
+from everstep.monitor.events import (
+    Action,
+    CorruptionRules,
+    Finding,
+    IncidentOpened,
+    JobMarked,
+    Mark,
+)
 
 ONCE, TWICE = ("a0", "a1"), ("b0", "b1")  # hosts of the audits
 
@@ -206,6 +214,23 @@ async def test_difference_is_forgotten_when_the_job_goes_back_behind_it(stage: A
     await stage.audit(TWICE)
     assert [one.finding for one in await stage.found()] == [Finding.ALIKE, Finding.DIFFERS]
     assert (await stage.state()).audits.differing is None
+
+
+@pytest.mark.parametrize("wrong", [{}, {3: 7}])
+async def test_job_that_goes_back_while_a_finding_is_stored_makes_it_worth_nothing(
+    stage: AuditStage, wrong: dict[int, int]
+):
+    """Kept, a second audit of what was made anew would name who was right, or bad states sound."""
+    await due(stage, 200, wrong=wrong)
+    audit_id = await stage.begin_audit(ONCE)
+    back = JobMarked(job_id="j", generation=2, mark=Mark.PLANNED, step=150, at_ms=stage.at_ms)
+    stage.store.intrude = (watch_stream("j"), back)
+    for place, rank in enumerate((1, 3)):
+        await stage.tell(audit_id, 1, ONCE[place], place, 201, work(rank, 201))
+    await stage.auditing.look()
+    assert len(await stage.found()) == 1
+    audits = (await stage.state()).audits
+    assert (audits.differing, dict(audits.alike)) == (None, {0: 100})
 
 
 async def test_job_that_went_back_no_further_than_the_wrong_step_goes_back_again(stage: AuditStage):

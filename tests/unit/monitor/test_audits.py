@@ -115,6 +115,19 @@ def test_difference_waits_for_another_audit_of_its_share():
     assert after(SECOND, audits=audits).differing is None
 
 
+def test_difference_outlives_what_another_share_comes_to():
+    """Of two monitors each has asked for an audit: the wrong host would never have been named."""
+    others = (
+        replace(ALIKE, replica=0),
+        replace(ALIKE, step=120),
+        replace(DIFFERS, replica=0, audit_job_id="a3"),
+        replace(SECOND, step=120, number=1),
+    )
+    for other in others:
+        assert after(DIFFERS, other).differing == DIFFERS
+    assert after(DIFFERS, *others, SECOND).differing is None
+
+
 def test_second_audit_that_agrees_with_the_job_is_alike():
     """Whoever did the first one; the program repeats its bits."""
     audits = after(DIFFERS, replace(SECOND, ranks=(), finding=Finding.SPARE_NAMED))

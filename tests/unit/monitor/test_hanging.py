@@ -19,7 +19,7 @@ from everstep.core.placement import Layout
 from everstep.monitor.detectors.hang_stacks import RankLook
 from everstep.monitor.detectors.hang_verdict import HangKind, Look
 from everstep.monitor.detectors.verdict import COLLECTIVE_ERROR, Verdict
-from everstep.monitor.events import Action
+from everstep.monitor.events import Action, AuditOf
 from everstep.monitor.hanging import Hanging
 from everstep.monitor.state import Watch
 
@@ -52,6 +52,17 @@ def stepping(step_ms: int) -> Hanging:
     for step in range(1, 6):
         hanging.stepped(step, step * step_ms)
     return hanging
+
+
+def test_script_that_hangs_before_the_step_of_an_audit_is_named():
+    """It would keep its hosts, and its job from other audits, for ever; an unknown script may."""
+    of = AuditOf(job_id="j", step=4, replica=0, number=1, works=(), layout=WATCH.layout)
+    audit = replace(WATCH, script=True, audit=of)
+    hanging = Hanging()
+    hanging.begin(audit, 0)
+    assert named_after(hanging, audit, stopped(5))[1].ranks == (5,)
+    hour_ms = range(0, 3_600_000, 500)
+    assert not any(hanging.is_due(replace(audit, audit=None), now_ms) for now_ms in hour_ms)
 
 
 @pytest.mark.parametrize("step_ms", [200, 5_000, 12_000, 20_000, 60_000])

@@ -88,20 +88,22 @@ class SetInterval(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., auto: _Optional[bool] = ..., memory_every_steps: _Optional[int] = ..., object_every_steps: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class AuditStep(_message.Message):
-    __slots__ = ("job_id", "step", "replica", "number", "works", "at_ms")
+    __slots__ = ("job_id", "step", "replica", "number", "works", "at_ms", "generation")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     WORKS_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     step: int
     replica: int
     number: int
     works: _containers.RepeatedScalarFieldContainer[str]
     at_ms: int
-    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., replica: _Optional[int] = ..., number: _Optional[int] = ..., works: _Optional[_Iterable[str]] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., replica: _Optional[int] = ..., number: _Optional[int] = ..., works: _Optional[_Iterable[str]] = ..., at_ms: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class JobSubmitted(_message.Message):
     __slots__ = ("job_id", "name", "spec_json", "at_ms")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from everstep.controller.commands import EndAudit, LaunchJob
+from everstep.controller.correcting import corrections_of
 from everstep.controller.events import Event, JobStopped
 from everstep.controller.state import TERMINAL, Job, Phase
 from everstep.core.decision import Accepted, Rejected
@@ -23,6 +24,9 @@ from everstep.core.spec import AuditSpec, CheckpointSpec, JobSpec, parse_spec_js
 
 NO_SPARES: Final = "no spare hosts are free for it"
 WANTED: Final = "job {job_id} wants the hosts that it has"
+# A spec that was copied from an audit's says what ranks came to long ago: who is right now would be
+# named by it.
+BY_HAND: Final = "audit: nobody writes this section; leave it out to launch the job that it is of"
 NAME_CHARS_MAX: Final = 100  # as the job spec has it
 HASH_DIGITS: Final = 8
 
@@ -54,7 +58,14 @@ def is_audit(job: Job) -> bool:
 
 
 def launch_of(
-    job: Job, *, step: int, replica: int, number: int, works: Sequence[str], at_ms: int
+    job: Job,
+    *,
+    step: int,
+    replica: int,
+    number: int,
+    works: Sequence[str],
+    at_ms: int,
+    generation: int = 0,
 ) -> LaunchJob | Rejected:
     """Return what begins an audit of a job's step, or why there can be none.
 
@@ -65,26 +76,39 @@ def launch_of(
         number: of the audits of this step and replica.
         works: what its ranks came to, see ``AuditSpec``.
         at_ms: when [ms since epoch].
+        generation: of the job, as who asks knows it; 0: not told. In a newer one the works may be
+            of a step that has been undone, and the checkpoint one that was made anew.
 
     Returns:
-        ``Rejected`` with ``unknown_job``, ``job_ended``, ``other_layout`` or ``invalid_spec``.
+        ``Rejected`` with ``unknown_job``, ``job_ended``, ``stale_generation``, ``other_layout`` or
+        ``invalid_spec``.
     """
     if job.phase is Phase.ABSENT:
         return Rejected("unknown_job", "there is no such job")
     if job.phase in TERMINAL:
         return Rejected("job_ended", f"job {job.job_id!r} has ended")
+    if generation not in {0, job.generation}:
+        at = f"job {job.job_id!r} is at generation {job.generation}"
+        return Rejected("stale_generation", f"{at}; {generation} was asked about")
     spec = parse_spec_json(job.spec_json)
     if job.placement is None or job.placement.layout != full_layout(spec):
         return Rejected("other_layout", f"job {job.job_id!r} has not all of its ranks")
     try:
+        course = corrections_of(job)
         section = AuditSpec(
-            job_id=job.job_id, step=step, replica=replica, number=number, works=tuple(works)
+            job_id=job.job_id,
+            step=step,
+            replica=replica,
+            number=number,
+            works=tuple(works),
+            skipped=tuple((one.first, one.end) for one in course.skipped),
+            batches=tuple((one.after_step, one.samples) for one in course.batches),
         )
         spec_json = _spec(spec, section).model_dump_json()
         require_size(parse_spec_json(spec_json))
     except (InvalidInput, ValueError) as error:
         return Rejected("invalid_spec", str(error))
-    return LaunchJob(job_id=_id(job, section), spec_json=spec_json, at_ms=at_ms)
+    return LaunchJob(job_id=_id(job, section), spec_json=spec_json, at_ms=at_ms, audits=True)
 
 
 def end(command: EndAudit, job: Job) -> Accepted[Event] | Rejected:

@@ -28,11 +28,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchJob:
-    """Start a run; sending it again with the same spec changes nothing."""
+    """Start a run; sending it again with the same spec changes nothing.
+
+    ``audits``: it is an audit, by ``auditing.launch_of``; the wire and HTTP do not say it.
+    """
 
     job_id: str
     spec_json: str
     at_ms: int
+    audits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

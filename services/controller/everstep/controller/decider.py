@@ -158,6 +158,8 @@ def _launch(command: LaunchJob, job: Job) -> Decision:
         require_size(spec)
     except InvalidInput as error:
         return Rejected("invalid_spec", str(error))
+    if (spec.audit is not None) is not command.audits:
+        return Rejected("invalid_spec", auditing.BY_HAND)
     at_ms = command.at_ms
     return Accepted(
         (

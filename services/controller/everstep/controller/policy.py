@@ -234,8 +234,14 @@ def ended(job: Job) -> str:
 def pause_refusal(job: Job) -> str:
     """Say why the job cannot be paused, or "" if it can.
 
-    A mute script can only be killed: a pause would lose its work and keep its hosts.
+    A mute script can only be killed: a pause would lose its work and keep its hosts. An audit has
+    one step to make, and while it rested the job that it looks at would have no other.
     """
+    if parse_spec_json(job.spec_json).audit is not None:
+        return (
+            f"job {job.job_id!r} is an audit, which ends after one step: `everstep jobs stop "
+            f"{job.job_id}` ends it now"
+        )
     if job.placement is None or not _is_mute(job):
         return ""
     return (
@@ -291,9 +297,12 @@ def restart_refusal(job: Job, at_ms: int) -> str:
 def gives_up(job: Job, unsound: tuple[str, ...], at_ms: int) -> bool:
     """Say whether to take unsound hosts out for good rather than fail the job, its budget spent.
 
-    Once an hour: trouble that goes on elsewhere follows the job, and no host will end it.
+    Once an hour: trouble that goes on elsewhere follows the job, and no host will end it. Never for
+    an audit, which has no budget from the beginning: it is no loss, and the hosts may be sound.
     """
-    return bool(unsound) and at_ms - job.forgiven_at_ms >= HOUR_MS
+    if not unsound or parse_spec_json(job.spec_json).audit is not None:
+        return False
+    return at_ms - job.forgiven_at_ms >= HOUR_MS
 
 
 def _is_mute(job: Job) -> bool:

@@ -31,6 +31,7 @@ from everstep.controller.commands import (
     RecordStarted,
 )
 from everstep.controller.events import Event
+from everstep.controller.making_do import makes_do
 from everstep.controller.outside import Looked, Outside
 from everstep.controller.policy import (
     Action,
@@ -166,9 +167,7 @@ class Runner:
                     continue  # it may have been restarted meanwhile
                 waiter = asyncio.create_task(wake.wait())
                 done, _ = await asyncio.wait(
-                    {waiter, *running.values()},
-                    timeout=POLL_S,
-                    return_when=asyncio.FIRST_COMPLETED,
+                    {waiter, *running.values()}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED
                 )
                 waiter.cancel()
                 running = {a: task for a, task in running.items() if task not in done}
@@ -259,6 +258,10 @@ class Runner:
         return tuple([host for host in hosts if host not in got])
 
     async def _place(self, job: Job, action: Place) -> Command | None:
+        for _ in self._audits.ended_for(job, self._clock.now_ms()):  # each gives its hosts back
+            if not await makes_do(self._outside, job, action.lost_hosts):
+                break
+            await self._while_short(job, waits=True)
         placed = await self._outside.place(job, action.lost_hosts)
         at_ms = self._clock.now_ms()
         if isinstance(placed, Rejected):
@@ -373,20 +376,18 @@ class Runner:
         await self._while_short(job)
         return None
 
-    async def _while_short(self, job: Job) -> None:
+    async def _while_short(self, job: Job, *, waits: bool = False) -> None:
         """Wait until hosts are freed, for a while, if the job waits or runs; end audits for it."""
+        freed = self._hosts_freed
         for command in self._audits.ended_for(job, self._clock.now_ms()):
             await self.apply(command)
-        if job.phase in {Phase.WAITING_FOR_HOSTS, Phase.RUNNING}:
+        if waits or job.phase in {Phase.WAITING_FOR_HOSTS, Phase.RUNNING}:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hosts_freed.wait(), POLL_S)
+                await asyncio.wait_for(freed.wait(), POLL_S)
 
     def _lost(self, job: Job, hosts: tuple[str, ...]) -> RecordLost:
         return RecordLost(
-            job_id=job.job_id,
-            generation=job.generation,
-            hosts=hosts,
-            at_ms=self._clock.now_ms(),
+            job_id=job.job_id, generation=job.generation, hosts=hosts, at_ms=self._clock.now_ms()
         )
 
     def _refused(self, job: Job, refusal: Rejected, at_ms: int) -> RecordRefused:

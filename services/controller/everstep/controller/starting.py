@@ -6,13 +6,16 @@ All of both, to each of 2,048 hosts, would be hundreds of megabytes and half a m
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from everstep.controller.correcting import corrections_of
 from everstep.controller.state import Job
-from everstep.core.corrections import NO_CORRECTIONS, BatchSpan, Corrections, RateSpan
-from everstep.core.elastic import batch_of, rate_of, spec_under
+from everstep.core.corrections import (
+    NO_CORRECTIONS,
+)
+from everstep.core.elastic import spec_under
 from everstep.core.placement import HostPlacement, Layout, Placement
 from everstep.core.resharding import Sources
 from everstep.core.spec import JobSpec, parse_spec_json
@@ -28,7 +31,6 @@ from everstep.wire.v1.checkpoints_pb2 import (
 )
 
 NOBODY: Final[frozenset[int]] = frozenset()
-FOR_EVER: Final = 2**62  # beyond any run's steps, and an int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,52 +183,6 @@ def start_commands(job: Job, sources: Mapping[str, RestoreSources]) -> dict[str,
         for index, host in enumerate(job.placement.hosts)
         if host.host_id in sources
     }
-
-
-def corrections_of(job: Job) -> Corrections:
-    """Return what the job's course is changed by, to be told at every start.
-
-    The lower learning rate begins where the suspect states did: what is made again up to there was
-    sound, and comes out with the same bits.
-    """
-    if not job.rollbacks and len(job.groups) <= 1:  # it has always had as many
-        return Corrections(skipped=job.skipped)
-    spec = parse_spec_json(job.spec_json)
-    rules = spec.numerics
-    slower = rules.learning_rate_factor < 1 and rules.learning_rate_steps > 0
-    after_rollbacks = (
-        RateSpan(
-            after_step=step - 1,
-            until_step=step - 1 + rules.learning_rate_steps,
-            factor=rules.learning_rate_factor,
-        )
-        for step in (job.rollbacks if slower else ())
-    )
-    return Corrections(
-        skipped=job.skipped,
-        rates=(*after_rollbacks, *_scaled_rates(job, spec)),
-        batches=_batches(job, spec),
-    )
-
-
-def _batches(job: Job, spec: JobSpec) -> tuple[BatchSpan, ...]:
-    """Return the sizes of the batches by step; none if they have never been other than the spec's.
-
-    Groups that change and come back leave their span behind: later batches begin after it.
-    """
-    spans = [
-        BatchSpan(after_step=step, samples=batch_of(spec, groups)) for step, groups in job.groups
-    ]
-    return tuple(spans) if len({span.samples for span in spans}) > 1 else ()
-
-
-def _scaled_rates(job: Job, spec: JobSpec) -> Iterator[RateSpan]:
-    """Yield the spans in which fewer groups made smaller batches."""
-    ends = [*(step for step, _ in job.groups[1:]), FOR_EVER]
-    for (step, groups), until_step in zip(job.groups, ends, strict=True):
-        factor = rate_of(spec, groups)
-        if factor != 1.0:
-            yield RateSpan(after_step=step, until_step=until_step, factor=factor)
 
 
 def _homes(placement: Placement, sources: RestoreSources) -> Mapping[int, Sequence[str]]:

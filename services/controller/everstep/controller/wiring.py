@@ -129,6 +129,7 @@ def _serve_audit(runner: Runner) -> Callable[[jobs_pb2.AuditStep], Awaitable[Com
             number=message.number,
             works=message.works,
             at_ms=message.at_ms,
+            generation=message.generation,
         )
         if isinstance(found, Rejected):
             return CommandReply(outcome=Outcome(why=found.why, detail=found.detail))

@@ -146,6 +146,7 @@ class AuditAsking:
             number=number,
             works=works,
             at_ms=now_ms,
+            generation=watch.generation,
         )
         refused = await self._ask_audit(command)
         job.asked, job.asked_ms = (None if refused else asked), now_ms

@@ -246,7 +246,8 @@ class Auditing:
                 await self._condemn(found, told.of.job_id, now_ms)
             if then.verdict is not None:
                 incident = self._opening(told.audited, then.verdict, now_ms)
-        return await self._note(NoteAudit(found=event, incident=incident))
+        asked_ms = told.audit.submitted_at_ms
+        return await self._note(NoteAudit(found=event, incident=incident, asked_ms=asked_ms))
 
     def _sentence(self, told: _Told, found: Conclusion, now_ms: int) -> Sentence | None:
         audited, share = told.audited, told.share

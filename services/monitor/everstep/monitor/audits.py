@@ -53,14 +53,32 @@ class Audits:
         """Say whether the step after this one was undone after a time."""
         return any(at_ms > since_ms and to <= step for at_ms, to in self.plans)
 
+    def is_news(self, event: StepAudited, asked_ms: int | None) -> bool:
+        """Whether a finding is to be stored.
+
+        The job may have undone the step since it was concluded. Who was wrong was wrong all the
+        same, but nothing waits for a second audit then, and no state is known to be sound.
+        """
+        says_of_states = event.finding is Finding.DIFFERS or not event.ranks
+        undone = asked_ms is not None and self.went_back(event.step, asked_ms)
+        return (event.audit_job_id, event.number) not in self.told and not (
+            says_of_states and undone
+        )
+
     def after(self, event: StepAudited) -> Audits:
-        """Take a finding."""
+        """Take a finding.
+
+        Two monitors may each ask for an audit: what one share has come to settles no other one's
+        difference, and of two that differ the first one waits for its second audit.
+        """
         fresh = self.second_of(event.step, event.replica) is None
+        waiting = self.differing if fresh else None
+        differs = event if event.finding is Finding.DIFFERS else None
         after = replace(
             self,
             shares=self.shares + fresh,
             told=(*self.told, (event.audit_job_id, event.number))[-TOLD_MAX:],
-            differing=event if event.finding is Finding.DIFFERS else None,
+            differing=waiting or differs,
         )
         if not event.ranks:
             newest = max(event.step, self.alike.get(event.replica, 0))

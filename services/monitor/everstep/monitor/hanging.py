@@ -79,8 +79,11 @@ class Hanging:
         self._pace = self._pace.excused(now_ms)
 
     def is_due(self, watch: Watch, now_ms: int) -> bool:
-        """Say whether to look at the ranks now; then ``looked`` is to be called."""
-        tells = watch.stepped or not watch.script
+        """Say whether to look at the ranks now; then ``looked`` is to be called.
+
+        A script that has told of no step may never do so. An audit's has: that is what it is of.
+        """
+        tells = watch.stepped or not watch.script or watch.audit is not None
         over = watch.over or self._generation in (
             watch.judged_generation,
             watch.finished_generation,
