@@ -159,6 +159,12 @@ def test_host_that_does_not_answer_the_fence_is_lost_too():
     assert state.hosts_to_fence == ()
 
 
+def test_restart_from_a_step_that_cannot_be_is_refused():
+    """Over the bus anything may come; the job ended with it."""
+    restart = RestartJob(job_id=JOB, from_step=-2, at_ms=9)
+    JOBS.given(*RUNNING).when(restart).then_rejected("invalid_step")
+
+
 def test_loss_during_a_restart_from_a_step_keeps_that_step():
     """A recovery that interrupts "restart from step 4" still goes to step 4."""
     restarting = (*RUNNING, begun(2, "restart", from_step=4))

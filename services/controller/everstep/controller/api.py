@@ -218,6 +218,12 @@ def _refused(rejected: Rejected) -> Exception:
         return NotFoundError(rejected.detail)
     if rejected.why == "object_store_away":
         return Unavailable(rejected.detail)
-    if rejected.why in {"invalid_spec", "invalid_job_id", "invalid_interval", "no_such_step"}:
+    if rejected.why in {
+        "invalid_spec",
+        "invalid_job_id",
+        "invalid_interval",
+        "invalid_step",
+        "no_such_step",
+    }:
         return InvalidInput(rejected.detail)
     return RefusedError(rejected.why, rejected.detail)

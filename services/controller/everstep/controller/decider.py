@@ -104,7 +104,7 @@ def decide(command: Command, job: Job) -> Decision:
     Returns:
         The events that follow; none when it is already so or no longer matters; ``Rejected`` with
         ``job_exists``, ``invalid_job_id``, ``invalid_spec``, ``unknown_job``, ``job_ended``,
-        ``not_paused``, ``nothing_to_pause``, ``not_running``, ``not_its_host`` or
+        ``not_paused``, ``nothing_to_pause``, ``not_running``, ``not_its_host``, ``invalid_step`` or
         ``invalid_interval``.
     """
     return noting.with_blame(_decide(command, job), command, job)
@@ -172,6 +172,10 @@ def _launch(command: LaunchJob, job: Job) -> Decision:
 
 
 def _by_a_person(command: PersonCommand, job: Job) -> Decision:
+    if isinstance(command, RestartJob) and command.from_step < -1:
+        return Rejected(
+            "invalid_step", f"from_step: expected -1 or a step, got {command.from_step}"
+        )
     if job.phase in TERMINAL:
         return _after_the_end(command, job)
     match command:
