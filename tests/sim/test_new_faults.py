@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from everstep.controller import policy, starting
+from everstep.controller import correcting, policy
 from everstep.host_inventory import agenda
 from everstep.monitor.detectors.recompute_course import RecomputeCourse
 from everstep.sim.faults import Fault
@@ -67,7 +67,7 @@ SHRINKING = small(
 def test_smaller_batch_that_ranks_are_not_told_of_is_found(monkeypatch):
     """They would train on samples again, or leave some out."""
     assert wrong_of(SHRINKING) == ""
-    monkeypatch.setattr(starting, "_batches", lambda *_: ())
+    monkeypatch.setattr(correcting, "_batches", lambda *_: ())
     assert "samples from place" in wrong_of(SHRINKING)
 
 

@@ -155,7 +155,7 @@ def test_up_that_is_interrupted_takes_down_what_it_had_started(paths):
         give_up = time.monotonic() + 120
         while not interrupted_at(wanted):
             assert time.monotonic() < give_up
-            launch.down(paths)
+            launch.down(paths, wipe=False)
         assert living(paths) == []
         assert supervisors_of(paths) == []
 
