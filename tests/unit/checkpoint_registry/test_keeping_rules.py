@@ -22,16 +22,9 @@ from everstep.checkpoint_registry.events import (
     SuspicionEnded,
     TrustDecided,
 )
-from everstep.checkpoint_registry.retention import (
-    DAY_MS,
-    UNSEEN_ROUNDS,
-    Reason,
-    removals,
-    unseen_steps,
-)
+from everstep.checkpoint_registry.retention import DAY_MS, Reason, removals
 from everstep.checkpoint_registry.state import History, evolve_history
 from everstep.checkpoint_registry.trust import Trust
-from everstep.core.spec import parse_spec
 
 NOON = DAY_MS // 2
 
@@ -94,24 +87,6 @@ def test_newest_of_each_of_the_last_days_is_kept():
     assert gone(known, keep_days=2) == [1, 2, 4, 5]
     assert gone(known, keep_days=3) == [1, 4, 5]
     assert gone(known, keep_days=0) == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize(
-    ("recompute", "audit", "every"), [(0, 0, 0), (8, 0, 8), (0, 2, 60), (8, 2, 8), (400, 2, 60)]
-)
-def test_wrong_work_is_found_when_every_rank_has_been_looked_at_again(recompute, audit, every):
-    """A shadow step looks at all of them, an audit at one of three replicas, every 20 steps."""
-    spec = parse_spec(
-        {
-            "name": "j",
-            "entry": "a:b",
-            "layout": {"dp_replicate": 3},
-            "steps": 1_000,
-            "checkpoint": {"object_every_steps": 10},
-            "corruption": {"recompute_every_steps": recompute, "audit_every_checkpoints": audit},
-        }
-    )
-    assert unseen_steps(spec) == UNSEEN_ROUNDS * every
 
 
 def test_oldest_of_each_of_the_last_stretches_in_which_wrong_work_may_go_unseen_is_kept():

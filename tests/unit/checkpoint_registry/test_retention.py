@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.checkpoint_registry.words import HISTORY, ask, facts
@@ -9,8 +10,16 @@ from tests.unit.checkpoint_registry.words import HISTORY, ask, facts
 from everstep.checkpoint_registry.commands import Known
 from everstep.checkpoint_registry.events import CheckpointPinned
 from everstep.checkpoint_registry.lineage import Restart, lineage_of
-from everstep.checkpoint_registry.retention import Reason, Removal, removals, unusable
+from everstep.checkpoint_registry.retention import (
+    UNSEEN_ROUNDS,
+    Reason,
+    Removal,
+    removals,
+    unseen_steps,
+    unusable,
+)
 from everstep.checkpoint_registry.state import History, evolve_history
+from everstep.core.spec import parse_spec
 
 
 def done(step: int, generation: int = 1) -> Known:
@@ -141,3 +150,21 @@ def test_what_a_restore_would_take_is_never_removed(known, keep_last, restarts):
     newest = sorted(good, key=lambda k: (k.step, k.generation))[-max(keep_last, 1) :]
     assert all(k in left for k in newest)
     assert removals(left, history) == ()
+
+
+@pytest.mark.parametrize(
+    ("recompute", "audit", "every"), [(0, 0, 0), (8, 0, 8), (0, 2, 60), (8, 2, 8), (400, 2, 60)]
+)
+def test_wrong_work_is_found_when_every_rank_has_been_looked_at_again(recompute, audit, every):
+    """A shadow step looks at all of them, an audit at one of three replicas, every 20 steps."""
+    spec = parse_spec(
+        {
+            "name": "j",
+            "entry": "a:b",
+            "layout": {"dp_replicate": 3},
+            "steps": 1_000,
+            "checkpoint": {"object_every_steps": 10},
+            "corruption": {"recompute_every_steps": recompute, "audit_every_checkpoints": audit},
+        }
+    )
+    assert unseen_steps(spec) == UNSEEN_ROUNDS * every

@@ -10,7 +10,6 @@ import pytest
 from tests.unit.controller.facts import JOB, SPEC, placement
 from tests.waiting import until as wait_until
 
-from everstep.controller.auditing import launch_of
 from everstep.controller.codec import AGGREGATE
 from everstep.controller.commands import LaunchJob, RecordProgress, RecoverJob, StopJob, Verdict
 from everstep.controller.outside import Fenced, Looked, Placed, Planned
@@ -385,22 +384,3 @@ async def test_stopped_job_is_fenced_gracefully_then_forgotten():
     async with asyncio.timeout(20):
         while not {"forget h0 3", "forget h1 3"} <= set(fleet.calls):
             await asyncio.sleep(0)
-
-
-async def test_audit_ends_as_soon_as_a_job_lacks_hosts():
-    """It would have waited for nobody, and nobody needs it."""
-    store, fleet = MemoryStore(clock=SystemClock()), FakeFleet()
-    runner = await launched(store, fleet)
-    works = ["0" * 16 + ":" + "0" * 16] * 4
-    audit = launch_of(await state_of(store), step=5, replica=0, number=1, works=works, at_ms=3)
-    await runner.apply(audit)
-    await wait_until(lambda: fleet.calls.count("plan 1") == 2)
-    fleet.spares.clear()
-    await runner.apply(lost("h1"))
-    async with asyncio.timeout(20):
-        while (job := await runner.state(audit.job_id)).phase is not Phase.STOPPED:
-            await asyncio.sleep(0)
-    ends = [e.data for e in await store.load(f"job-{audit.job_id}") if e.type == "job_stopped.v1"]
-    assert ends[0]["detail"] == f"job {JOB} wants the hosts that it has"
-    assert job.generation == 1
-    await runner.close()

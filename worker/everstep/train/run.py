@@ -292,9 +292,8 @@ class Run:
         )
         self._data_state = corrected(data_state, self.spec, self._environment.corrections)
         self._step_index = plan.step
-        self._ended = (
-            plan.step >= self.spec.last_step
-        )  # else a loop of the user's own makes one more
+        # Else a loop of the user's own makes one more.
+        self._ended = plan.step >= self.spec.last_step
         return plan
 
     def _begin(self) -> None:

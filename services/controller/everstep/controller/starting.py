@@ -12,9 +12,7 @@ from typing import Final
 
 from everstep.controller.correcting import corrections_of
 from everstep.controller.state import Job
-from everstep.core.corrections import (
-    NO_CORRECTIONS,
-)
+from everstep.core.corrections import NO_CORRECTIONS
 from everstep.core.elastic import spec_under
 from everstep.core.placement import HostPlacement, Layout, Placement
 from everstep.core.resharding import Sources
