@@ -62,6 +62,7 @@ def test_story_that_fails_says_so(monkeypatch):
     bad = RUNNER.invoke(app, ["sim", "story", "ends_wait_for_the_database"])
     assert bad.exit_code == 1
     assert "failed" in bad.stdout
+    assert "assert " in bad.stdout  # the line, as a bare assert has no words
 
 
 def test_fleet_is_simulated_over_scenarios_and_seeds_in_processes():

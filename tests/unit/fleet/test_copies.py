@@ -87,3 +87,13 @@ def test_ranks_that_a_copy_is_of_are_those_of_the_generation_that_wrote_it():
         "b": [(True, 2, 14, (0,)), (True, 2, 15, (0,))],
     }
     assert copies.stored[-1].world_size == 1
+
+
+def test_new_host_keeps_what_it_writes_from_then_on():
+    """Joining takes what was there before the generation that it joins with, not its seat."""
+    copies = _copies()
+    copies.ended(generation=1, first=0, trained_ms=5_500, at_ms=5_500)
+    copies.placed(2, PLACEMENT)
+    copies.seated(["a"], 2)
+    copies.ended(generation=2, first=5, trained_ms=1_500, at_ms=9_000)
+    assert _told(copies, "a") == {"a": [(True, 2, 6, (0,)), (False, 2, 6, (1,))]}

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
-from itertools import permutations
+from itertools import combinations, permutations
+from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -142,3 +144,29 @@ def test_no_other_pairing_of_few_hosts_shares_less(seats):
 def test_partners_follow_from_the_hosts_alone(seats, random):
     """Asked twice, the answer is the same."""
     assert pair(seats) == pair(list(seats))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_two_pairs_of_many_hosts_would_share_less_with_each_others_partners(seed):
+    """With more hosts than are compared in all pairings, halves are exchanged until none gains."""
+    random = Random(seed)
+    seats = [
+        seat(
+            f"h{i}",
+            random.choice("abc"),
+            stage=random.randrange(3),
+            pipeline=random.randrange(3),
+            power=random.choice("xyz"),
+        )
+        for i in range(16)
+    ]
+    sizes = Counter(one.pod for one in seats)
+    left = sorted(seats, key=lambda one: (-sizes[one.pod], one.pod))[:8]
+    by_id, peers = {one.host_id: one for one in seats}, pair(seats)
+    pairs = [(one, by_id[peers[one.host_id]]) for one in left]
+    worse = [
+        (a, b, c, d)
+        for (a, b), (c, d) in combinations(pairs, 2)
+        if penalty(a, d) + penalty(c, b) < penalty(a, b) + penalty(c, d)
+    ]
+    assert worse == []
