@@ -165,7 +165,7 @@ class Answers:
                 run.training.stop_asked = True
                 await self._let_go(run, store=command.store)
             below = generation + 1 if command.forget else generation
-            go_on = command.graceful or command.forget  # what was stored last is of use
+            go_on = command.graceful or command.forget or command.uploads_go_on  # it is of use
             self._fence(job_id, below, uploads_go_on=go_on)
             if command.forget:
                 host.memory.retired[job_id] = generation
@@ -181,13 +181,17 @@ class Answers:
             address=host.host_id,
             pod=host.pod,
             power=host.pod,
+            broken=job_id not in host.runs or host.runs[job_id].broken.is_set(),
         )
 
     async def _let_go(self, run: HostRun, *, store: bool) -> None:
         """Wait until the ranks have left and their last checkpoint is stored, or kill them."""
         try:
             async with asyncio.timeout(STOP_S_MAX):
-                await run.gone.wait()
+                await _first(run.gone, run.broken)
+                if run.broken.is_set():
+                    run.kill()
+                    return
                 await self._agent.carrier.drained(run.training.job_id)
                 return
         except TimeoutError:
@@ -279,3 +283,13 @@ class Answers:
             and any(rank.step > command.after_step for rank in message.ranks)
         ]
         return wire.TellStepsReply(outcome=ACCEPTED, metrics=told)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait for one of them."""
+    tasks = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

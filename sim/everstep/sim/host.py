@@ -56,6 +56,7 @@ class HostRun:
     durable: Durable | None = None
     intent: str = "run"
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+    broken: asyncio.Event = field(default_factory=asyncio.Event)  # a rank went in mid-step
     replicate: asyncio.Event = field(default_factory=asyncio.Event)
     last_step: int = 0
     made_ms: int = 0  # when, by this host's clock
@@ -148,6 +149,8 @@ class HostRun:
         if rank not in self.alive:
             return
         self.alive.discard(rank)
+        if exit_class not in {wire.FINISHED, wire.STOPPED} and not self.training.ending:
+            self.broken.set()
         if self.intent != "kill":
             self.host.exits.append(
                 wire.RankReport(

@@ -35,6 +35,19 @@ async def host_vanishes_while_a_job_pauses(stage: Stage) -> None:
     await stage.finish(1)
 
 
+async def host_is_back_without_its_ranks_while_a_job_pauses(stage: Stage) -> None:
+    """It answers at once, and the others' ranks would wait their minute for what it had."""
+    await launch(stage)
+    await stage.step_reached(JOB, 15)
+    gone = stage.hosts_of(JOB)[1]
+    stage.world.vanish(gone)
+    stage.world.power_on(gone)
+    await asyncio.sleep(1.0)  # its agent is there, and nobody has missed it
+    await _pause(stage)
+    await _paused(stage)
+    await stage.finish(1)
+
+
 async def agent_dies_while_a_job_pauses(stage: Stage) -> None:
     """Its successor is asked again, and no step is lost."""
     await launch(stage)
@@ -54,5 +67,6 @@ async def agent_dies_while_a_job_pauses(stage: Stage) -> None:
 
 STORIES: Final[tuple[Story, ...]] = (
     host_vanishes_while_a_job_pauses,
+    host_is_back_without_its_ranks_while_a_job_pauses,
     agent_dies_while_a_job_pauses,
 )

@@ -28,7 +28,7 @@ GRACEFUL = StopRanks(job_id="job", generation=2, graceful=True)
 
 
 def stopped(
-    there: dict[str, Lets], *gone: str, command: StopRanks = GRACEFUL
+    there: dict[str, Lets], *gone: str, command: StopRanks = GRACEFUL, broken: str = ""
 ) -> tuple[dict[str, list[bool]], set[str], float]:
     """Stop hosts that answer probes, if not the first ones, and others that answer nothing.
 
@@ -44,7 +44,9 @@ def stopped(
             asked[host].append(command.graceful)
             if not answers(command, len(asked[host])):
                 await asyncio.Event().wait()
-            return StopRanksReply(outcome=Outcome(accepted=True)).SerializeToString()
+            assert command.graceful is not command.uploads_go_on  # what is stored is of use
+            done = Outcome(accepted=True)
+            return StopRanksReply(outcome=done, broken=host == broken).SerializeToString()
 
         probed: list[Message] = []
 
@@ -83,6 +85,14 @@ def test_host_that_is_silent_ends_the_grace_of_the_others():
     assert done == {"h1"}
     assert asked["h1"][0]
     assert not asked["h1"][-1]
+    assert took_s < 3 * UNREACHABLE_AFTER_S
+
+
+def test_host_that_is_there_without_its_ranks_ends_the_grace_of_the_others():
+    """Back from a reset, or with a rank that went in the middle of a step: no less is missing."""
+    lets = {"h1": lambda command, _: not command.graceful, "h2": lambda *_: True}
+    asked, done, took_s = stopped(lets, broken="h2")
+    assert (asked, done) == ({"h1": [True, False], "h2": [True]}, {"h1", "h2"})
     assert took_s < 3 * UNREACHABLE_AFTER_S
 
 

@@ -179,6 +179,7 @@ class HostCommands:
             peer_port=self._facts.peer_port,
             pod=self._facts.pod,
             power=self._facts.power,
+            broken=self._supervisor.is_broken(job_id),
         )
 
     async def _stop(self, command: StopRanks) -> bool:
@@ -189,7 +190,7 @@ class HostCommands:
         if not command.forget:
             self._memory.begin_again(job_id, generation)
         below = generation + 1 if command.forget else generation
-        go_on = command.forget or command.graceful  # what was stored last is of use
+        go_on = command.forget or command.graceful or command.uploads_go_on  # it is of use
         fenced = await self._supervisor.fence(job_id, below, uploads_go_on=go_on)
         if ended and fenced and command.forget:
             await self._supervisor.forget(job_id, generation)

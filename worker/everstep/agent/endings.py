@@ -15,11 +15,15 @@ from everstep.agent.reports import RankReporter
 from everstep.agent.runs import JobRun, RankRun, Runs, Spawn
 from everstep.agent.steps import StepMessages
 from everstep.core.system import Clock
+from everstep.memory.control import Phase
 
 log = logging.getLogger(__name__)
 
 # A dead rank's last words are in our socket already; only its own orphans could hold it open.
 LAST_WORDS_S_MAX: Final = 0.5
+# Where a rank that goes leaves the others without it: they cannot end the step that they are in.
+# One that goes while it snapshots, or between two steps, may have made the last one with them.
+IN_A_STEP: Final = frozenset({Phase.STARTING, Phase.LOADING, Phase.COMPUTING, Phase.AGREEING})
 KILL_S_MAX: Final = 5.0  # SIGKILL takes milliseconds; longer is a process stuck in a driver
 
 
@@ -117,6 +121,8 @@ class Endings:
         tail = processes.log_tail(run.log_path(rank))
         ending = merge(status, rank.words, rank.intent, tail)
         if ending is not None:
+            if not status.left and rank.control.phase in IN_A_STEP:
+                run.broken.set()
             self._steps.flush(run.job_id)
             self._reporter.report(
                 run,

@@ -55,6 +55,12 @@ class Status:
     exit_code: int
     signal: int
 
+    @property
+    def left(self) -> bool:
+        """Whether it ended as one that is through, or has made the last step asked of it."""
+        codes = EXIT_CODES[ExitClass.FINISHED], EXIT_CODES[ExitClass.STOPPED]
+        return not self.signal and self.exit_code in codes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastWords:

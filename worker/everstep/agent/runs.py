@@ -180,6 +180,7 @@ class RunRecord:
     start: Start
     seek_position: int
     ranks: tuple[RankRecord, ...]
+    broken: bool = False
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -214,6 +215,8 @@ class JobRun:
     tidied: bool = False  # what an earlier placement left here is removed
     stop_by_s: float = 0.0  # on the event loop's clock, once its ranks were asked to stop
     waits_to_store: bool = False  # they have nothing left to do but that; said once
+    # A rank has gone in the middle of a step: there will be no last one that all make together.
+    broken: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def job_id(self) -> str:
@@ -253,6 +256,17 @@ class JobRun:
             return False
         return True
 
+    async def wait_left(self, timeout_s: float) -> bool:
+        """Wait as ``wait_gone``, but not for ranks that wait for one that broke off."""
+        gone = asyncio.create_task(self.wait_gone(timeout_s))
+        broken = asyncio.create_task(self.broken.wait())
+        try:
+            await asyncio.wait({gone, broken}, return_when=asyncio.FIRST_COMPLETED)
+            return gone.done() and gone.result()
+        finally:
+            gone.cancel()
+            broken.cancel()
+
     def record(self) -> RunRecord:
         """Return what to store."""
         return RunRecord(
@@ -262,6 +276,7 @@ class JobRun:
                 RankRecord(rank=one.rank, pid=one.pid, answer=one.answer, ended=not one.alive)
                 for _, one in sorted(self.ranks.items())
             ),
+            broken=self.broken.is_set(),
         )
 
 

@@ -109,6 +109,8 @@ class Supervisor:
                 rank.intent = Intent.KILL  # the earlier agent ended before it was reaped
             ranks[one.rank] = rank
         run = self._run(start, record.seek_position, ranks)
+        if record.broken:
+            run.broken.set()
         self._runs.add(run)
         self._begin(run)
         for rank in run.ranks.values():
@@ -168,13 +170,21 @@ class Supervisor:
         # at its end. Else the newest, which alone is listened to, would be the last.
         run.stop_by_s = run.stop_by_s or loop.time() + STOP_S_MAX
         self.ask(job_id, run.generation, "stop")
-        gone = await run.wait_gone(run.stop_by_s - loop.time())
+        gone = await run.wait_left(run.stop_by_s - loop.time())
+        if run.broken.is_set():
+            log.warning("a rank of job %s broke off: there is no last step to wait for", job_id)
+            return gone or await self._kill(run)
         if not gone and not (store and await self._wait_to_store(run)):
             log.warning("ranks of job %s did not stop in %d s: killed", job_id, STOP_S_MAX)
             return await self._kill(run)
         if not await self._uploads.drained(job_id, run.stop_by_s - loop.time()):
             log.warning("the last checkpoint of job %s is not stored yet", job_id)
         return True
+
+    def is_broken(self, job_id: str) -> bool:
+        """Say whether ranks of a job that ran here are gone in the middle of a step, or unknown."""
+        run = self._runs.get(job_id)
+        return run is None or run.broken.is_set()
 
     async def _wait_to_store(self, run: JobRun) -> bool:
         """Wait for ranks that have nothing left to do but to store; False: one is elsewhere."""

@@ -338,21 +338,23 @@ class StartRanks(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., spec_json: _Optional[str] = ..., rendezvous_address: _Optional[str] = ..., rendezvous_port: _Optional[int] = ..., restore_step: _Optional[int] = ..., sources: _Optional[_Union[_checkpoints_pb2.RestoreSources, _Mapping]] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., host_index: _Optional[int] = ..., host_count: _Optional[int] = ..., host: _Optional[_Union[_common_pb2.HostPlacement, _Mapping]] = ..., peer: _Optional[_Union[_common_pb2.HostPlacement, _Mapping]] = ..., replicas: _Optional[_Iterable[int]] = ..., schedule: _Optional[_Union[_common_pb2.Schedule, _Mapping]] = ..., corrections: _Optional[_Union[_common_pb2.Corrections, _Mapping]] = ...) -> None: ...
 
 class StopRanks(_message.Message):
-    __slots__ = ("job_id", "generation", "graceful", "forget", "store")
+    __slots__ = ("job_id", "generation", "graceful", "forget", "store", "uploads_go_on")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     GRACEFUL_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_GO_ON_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     generation: int
     graceful: bool
     forget: bool
     store: bool
-    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., graceful: _Optional[bool] = ..., forget: _Optional[bool] = ..., store: _Optional[bool] = ...) -> None: ...
+    uploads_go_on: bool
+    def __init__(self, job_id: _Optional[str] = ..., generation: _Optional[int] = ..., graceful: _Optional[bool] = ..., forget: _Optional[bool] = ..., store: _Optional[bool] = ..., uploads_go_on: _Optional[bool] = ...) -> None: ...
 
 class StopRanksReply(_message.Message):
-    __slots__ = ("outcome", "host_id", "rendezvous_port", "address", "held", "peer_port", "pod", "power")
+    __slots__ = ("outcome", "host_id", "rendezvous_port", "address", "held", "peer_port", "pod", "power", "broken")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_PORT_FIELD_NUMBER: _ClassVar[int]
@@ -361,6 +363,7 @@ class StopRanksReply(_message.Message):
     PEER_PORT_FIELD_NUMBER: _ClassVar[int]
     POD_FIELD_NUMBER: _ClassVar[int]
     POWER_FIELD_NUMBER: _ClassVar[int]
+    BROKEN_FIELD_NUMBER: _ClassVar[int]
     outcome: _common_pb2.Outcome
     host_id: str
     rendezvous_port: int
@@ -369,7 +372,8 @@ class StopRanksReply(_message.Message):
     peer_port: int
     pod: str
     power: str
-    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., host_id: _Optional[str] = ..., rendezvous_port: _Optional[int] = ..., address: _Optional[str] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshots, _Mapping]]] = ..., peer_port: _Optional[int] = ..., pod: _Optional[str] = ..., power: _Optional[str] = ...) -> None: ...
+    broken: bool
+    def __init__(self, outcome: _Optional[_Union[_common_pb2.Outcome, _Mapping]] = ..., host_id: _Optional[str] = ..., rendezvous_port: _Optional[int] = ..., address: _Optional[str] = ..., held: _Optional[_Iterable[_Union[_common_pb2.HeldSnapshots, _Mapping]]] = ..., peer_port: _Optional[int] = ..., pod: _Optional[str] = ..., power: _Optional[str] = ..., broken: _Optional[bool] = ...) -> None: ...
 
 class RecomputeRanks(_message.Message):
     __slots__ = ("job_id", "generation")

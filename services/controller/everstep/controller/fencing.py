@@ -1,8 +1,9 @@
 """Ends older ranks on hosts, and starts new ones; says which hosts are silent.
 
-Ended gently while all hosts answer, at once when one is silent: ranks that may take a last step
-together need time for it, and without one host's ranks there is no such step. An answer that is
-lost must cost neither that time nor a host that is there, so hosts are asked again meanwhile.
+Ended gently while all hosts answer, at once when one is silent, or there without its ranks: ranks
+that may take a last step together need time for it, and without one host's there is no such step.
+An answer that is lost must cost neither that time nor a host that is there, so hosts are asked
+again meanwhile.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ async def stop_hosts(
     Args:
         bus: the way to the hosts.
         clock: the asker's.
-        hosts: all that have ranks of the job; ``command`` is graceful until one of them is silent.
+        hosts: with ranks of the job; ``command`` is graceful until one is silent or broken.
         command: what they are told.
 
     Returns:
@@ -107,7 +108,7 @@ async def _stop(bus: Bus, clock: Clock, host_id: str, command: StopRanks) -> Sto
             now_ms = clock.monotonic_ms()
             silent = now_ms >= heard_ms + UNREACHABLE_AFTER_S * 1_000
             if silent or now_ms >= end_ms:
-                command.graceful = False
+                _hurry(command)
             if silent:
                 return None
             if isinstance(error, NoResponders):
@@ -117,11 +118,19 @@ async def _stop(bus: Bus, clock: Clock, host_id: str, command: StopRanks) -> Sto
             # Another controller is ahead: nothing is known against the host.
             raise Unavailable(f"fence of {host_id} came late: {reply.outcome.detail}")
         if reply.outcome.accepted:
+            if reply.broken:
+                _hurry(command)
             return reply
         # Ranks that cannot be ended: the host is not usable.
         if clock.monotonic_ms() >= begun_ms + UNREACHABLE_AFTER_S * 1_000:
             return None
         await asyncio.sleep(RETRY_PAUSE_S)
+
+
+def _hurry(command: StopRanks) -> None:
+    """Let ranks that cannot make a last step be ended; what they have stored is still of use."""
+    if command.graceful:
+        command.graceful, command.uploads_go_on = False, True
 
 
 async def _is_there(bus: Bus, clock: Clock, host_id: str) -> bool:
