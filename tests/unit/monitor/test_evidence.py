@@ -30,7 +30,11 @@ def test_step_of_a_generation_whose_plan_is_told_late_is_its_own():
     gathered = Gathered()
     gathered.begin(replace(PLACED, generation=1, restore_step=0), 1_000)
     assert gathered.stepped("h0", 26, 2_000) == 26
+    assert gathered.has_made(26)
+    assert not gathered.has_made(27)
     gathered.begin(PLACED, 3_000)
+    assert not gathered.has_made(26)
+    assert not gathered.has_made(0)  # nobody makes the beginning
     gathered.reached(0)  # a rank that ends before its first step tells of none
     assert gathered.step == 26
     gathered.stepped("h0", 21, 4_000)

@@ -94,6 +94,18 @@ def test_incident_of_a_generation_that_was_heard_to_step_loses_steps_although_it
         assert (last.incident_id, last.lost_steps) == ("i2", told[-1].step - 6)
 
 
+def test_incident_says_whose_step_it_was_where_nobody_else_does():
+    """A generation's plan and its first sign of life are told after it has ended (seed 91368)."""
+    before = (*up(1), IncidentOpened(**OPEN), *up(2))
+    after = (marked(2, Mark.PLANNED, step=7), *up(3), marked(3, Mark.PLANNED, step=5))
+    for own_step, step, lost in ((True, 14, 9), (False, 14, 2), (None, 14, 2), (False, 7, 2)):
+        fields = {**OPEN, "incident_id": "i2", "generation": 2, "step": step}
+        incident = IncidentOpened(**{**fields, "own_step": own_step})
+        given = WATCH.given(*before, incident, *after)
+        *_, last = given.when(progress(3, 6)[0]).decision.events
+        assert (last.incident_id, last.lost_steps) == ("i2", lost)
+
+
 def test_run_that_is_through_when_it_is_found_to_be_wrong_loses_what_is_made_again():
     """The incident came first: its ranks had finished, and the next ones go back behind it."""
     last = exit_of(1, 1, ExitClass.FINISHED)

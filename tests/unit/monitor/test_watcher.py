@@ -178,6 +178,7 @@ async def test_dead_host_among_echoes_is_one_incident(stage):
     await stage.tick(200)
     (incident,) = await stage.incidents()
     assert (incident.kind, incident.hosts, incident.ranks) == ("host_lost", ("h2",), (4, 5))
+    assert (incident.step, incident.own_step) == (5, True)
     await stage.tick(5_000)
     assert len(await stage.incidents()) == 1
 

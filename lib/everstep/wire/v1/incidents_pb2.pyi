@@ -30,7 +30,7 @@ HOLD: Action
 DRAIN: Action
 
 class IncidentOpened(_message.Message):
-    __slots__ = ("incident_id", "job_id", "generation", "kind", "ranks", "hosts", "step", "action", "reason", "detail", "failed_at_ms", "detected_at_ms", "suspect_from_step", "skipped")
+    __slots__ = ("incident_id", "job_id", "generation", "kind", "ranks", "hosts", "step", "own_step", "action", "reason", "detail", "failed_at_ms", "detected_at_ms", "suspect_from_step", "skipped")
     INCIDENT_ID_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class IncidentOpened(_message.Message):
     RANKS_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    OWN_STEP_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +53,7 @@ class IncidentOpened(_message.Message):
     ranks: _containers.RepeatedScalarFieldContainer[int]
     hosts: _containers.RepeatedScalarFieldContainer[str]
     step: int
+    own_step: bool
     action: Action
     reason: str
     detail: str
@@ -59,7 +61,7 @@ class IncidentOpened(_message.Message):
     detected_at_ms: int
     suspect_from_step: int
     skipped: _containers.RepeatedCompositeFieldContainer[_common_pb2.PositionRange]
-    def __init__(self, incident_id: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., action: _Optional[_Union[Action, str]] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., failed_at_ms: _Optional[int] = ..., detected_at_ms: _Optional[int] = ..., suspect_from_step: _Optional[int] = ..., skipped: _Optional[_Iterable[_Union[_common_pb2.PositionRange, _Mapping]]] = ...) -> None: ...
+    def __init__(self, incident_id: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., own_step: _Optional[bool] = ..., action: _Optional[_Union[Action, str]] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., failed_at_ms: _Optional[int] = ..., detected_at_ms: _Optional[int] = ..., suspect_from_step: _Optional[int] = ..., skipped: _Optional[_Iterable[_Union[_common_pb2.PositionRange, _Mapping]]] = ...) -> None: ...
 
 class TieFound(_message.Message):
     __slots__ = ("job_id", "generation", "tie", "at_ms")

@@ -98,7 +98,8 @@ class ObserveStray:
 class OpenIncident:
     """A detector's verdict. ``job_id`` is "" when the one host in ``hosts`` serves no job.
 
-    ``elsewhere`` are the doubts that other jobs have left.
+    ``own_step``: the generation was heard to make ``step`` (None: not known). ``elsewhere`` are the
+    doubts that other jobs have left.
     """
 
     incident_id: str
@@ -108,6 +109,7 @@ class OpenIncident:
     ranks: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
     step: int = 0
+    own_step: bool | None = None
     action: Action = Action.RESTART
     reason: str = ""
     detail: str = ""

@@ -258,6 +258,7 @@ def _opened(command: OpenIncident) -> IncidentOpened:
         ranks=command.ranks,
         hosts=command.hosts,
         step=command.step,
+        own_step=command.own_step,
         action=command.action,
         reason=command.reason,
         detail=command.detail,

@@ -167,8 +167,9 @@ class RankEnded:
 class IncidentOpened:
     """Something went wrong, with one root cause; ``job_id`` is "" for a host that serves none.
 
-    ``suspect_from_step`` is the first step whose state may be bad (0: no state is doubted), and
-    ``skipped`` are the batches that may have led to it.
+    ``own_step``: its generation was heard to make ``step`` (None: not said by older monitors), else
+    that is how far the one before had come. ``suspect_from_step`` is the first step whose state may
+    be bad (0: no state is doubted), and ``skipped`` are the batches that may have led to it.
     """
 
     incident_id: str
@@ -178,6 +179,7 @@ class IncidentOpened:
     ranks: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
     step: int = 0
+    own_step: bool | None = None
     action: Action = Action.RESTART
     reason: str = ""
     detail: str = ""

@@ -123,6 +123,10 @@ class Gathered:
         unplanned = self.planned < self.generation and self.own_step
         self.step = self.own_step if unplanned else max(self.step, step)
 
+    def has_made(self, step: int) -> bool:
+        """Say whether this generation was heard to come as far."""
+        return 0 < step <= self.own_step
+
     def reset_hearing(self, now_ms: int) -> None:
         """Forget silences: the monitor itself could not hear."""
         self.stepped_ms = max(self.stepped_ms, now_ms)

@@ -15,8 +15,13 @@ def open_incident(
     step: int,
     now_ms: int,
     elsewhere: tuple[Doubt, ...] = (),
+    *,
+    own_step: bool | None = None,
 ) -> OpenIncident:
-    """Return the command; ``step`` is the newest completed one, ``now_ms`` when it was found."""
+    """Return the command; ``step`` is the newest completed one, ``now_ms`` when it was found.
+
+    ``own_step`` says whether it was this generation that made the step, where that is known.
+    """
     return OpenIncident(
         incident_id=incident_id,
         job_id=job_id,
@@ -25,6 +30,7 @@ def open_incident(
         ranks=verdict.ranks,
         hosts=verdict.hosts,
         step=step,
+        own_step=own_step,
         action=verdict.action,
         reason=verdict.reason,
         detail=verdict.detail,

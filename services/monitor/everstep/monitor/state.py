@@ -302,6 +302,8 @@ def _is_own(watch: Watch, event: IncidentOpened) -> bool:
 
     Else it is how far the generation before had come, which was no less when it was left.
     """
+    if event.own_step is not None:
+        return event.own_step
     left_at = max((ref.step for ref in charged(watch, event.generation)), default=0)
     return watch.progressed or event.step < left_at
 

@@ -372,7 +372,10 @@ class Watcher:
         now_ms, elsewhere = self._clock.now_ms(), await self._lookout.doubts(verdict, job_id)
         step = gathered.step if verdict.step < 0 else verdict.step
         incident_id, generation = self._ids.new_id("i"), gathered.generation
-        opening = open_incident(verdict, incident_id, job_id, generation, step, now_ms, elsewhere)
+        own = gathered.has_made(step)
+        opening = open_incident(
+            verdict, incident_id, job_id, generation, step, now_ms, elsewhere, own_step=own
+        )
         handled = await self._record(opening)
         self._take(job_id, handled.state)
         if handled.events:
