@@ -6,8 +6,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # Test files side by side, each as a whole. These numbers are for two cores: tests wait for a good
 # part of their time. End-to-end tests run on the stack of their worker, which is 60 processes.
+# DURATIONS is how many of the slowest are listed (0: all).
 WORKERS ?= 3
 STACKS  ?= 2
+DURATIONS ?= 12
 BESIDE := --dist loadfile --no-loadscope-reorder -n
 NAME   ?=
 ARGS   ?=
@@ -37,8 +39,8 @@ check: setup  ## lint, format, types, import rules, wire code, architecture and 
 	$(BIN)/pytest -q $(BESIDE) $(WORKERS) tests/architecture tests/unit
 
 test: check  ## check, then contract, integration and end-to-end tests on real servers (20 to 40 min)
-	$(BIN)/pytest -q $(BESIDE) $(WORKERS) --durations=12 tests/contract tests/sim tests/integration
-	$(BIN)/pytest -q $(BESIDE) $(STACKS) --durations=6 tests/e2e
+	$(BIN)/pytest -q $(BESIDE) $(WORKERS) --durations=$(DURATIONS) tests/contract tests/sim tests/integration
+	$(BIN)/pytest -q $(BESIDE) $(STACKS) --durations=$(DURATIONS) tests/e2e
 
 test-containers: setup  ## docker-compose.yml and PostgreSQL in containers (Docker engine, Compose 2.26; 10 min)
 	$(BIN)/pytest -q tests/containers
