@@ -219,6 +219,7 @@ class AuditSpec(_Model):
     step: Position  # of the complete checkpoint that it begins from; the next one is done again
     replica: Position  # whose share: along dp_replicate
     number: Count = 1  # of the audits of the same step and replica
+    generation: Annotated[int, Field(ge=0)] = 0  # of the other job when this was asked for
     # What the other job's ranks came to, outputs and gradient, in the order of this one's ranks.
     works: tuple[Annotated[str, Field(pattern=WORK_PATTERN)], ...]
     # What the other job's course was changed by, as far as it says which samples a step is made

@@ -136,7 +136,11 @@ def test_audit_is_not_made_for_who_does_not_know_where_the_job_is():
     stale = launch_of(job, generation=1, **about)
     assert isinstance(stale, Rejected)
     assert stale.why == "stale_generation"
-    assert isinstance(launch_of(job, generation=2, **about), LaunchJob)
+    launch = launch_of(job, generation=2, **about)
+    assert isinstance(launch, LaunchJob)
+    audit = parse_spec_json(launch.spec_json).audit
+    assert audit is not None
+    assert audit.generation == 2  # by which it is known later whether the step was undone since
     assert isinstance(launch_of(job, **about), LaunchJob)
 
 

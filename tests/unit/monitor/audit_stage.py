@@ -190,6 +190,7 @@ class AuditStage:
             number=asked.number,
             works=tuple(asked.works),
             layout=LAYOUT,
+            generation=asked.generation,
         )
         submitted = {"layout": ALONE, "audit": of, "steps": asked.step + 1, "at_ms": asked.at_ms}
         await self.mark(audit_id, 0, Mark.SUBMITTED, **submitted)

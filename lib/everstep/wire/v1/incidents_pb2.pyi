@@ -288,20 +288,22 @@ class CorruptionRules(_message.Message):
     def __init__(self, on_corruption: _Optional[str] = ..., suspicion_half_life_ms: _Optional[int] = ..., bits_vary: _Optional[bool] = ..., audit_every_checkpoints: _Optional[int] = ...) -> None: ...
 
 class AuditOf(_message.Message):
-    __slots__ = ("job_id", "step", "replica", "number", "works", "layout")
+    __slots__ = ("job_id", "step", "replica", "number", "works", "layout", "generation")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     WORKS_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     step: int
     replica: int
     number: int
     works: _containers.RepeatedScalarFieldContainer[str]
     layout: _common_pb2.Layout
-    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., replica: _Optional[int] = ..., number: _Optional[int] = ..., works: _Optional[_Iterable[str]] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ...) -> None: ...
+    generation: int
+    def __init__(self, job_id: _Optional[str] = ..., step: _Optional[int] = ..., replica: _Optional[int] = ..., number: _Optional[int] = ..., works: _Optional[_Iterable[str]] = ..., layout: _Optional[_Union[_common_pb2.Layout, _Mapping]] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class WatchedHost(_message.Message):
     __slots__ = ("host_id", "ranks")

@@ -100,6 +100,7 @@ def launch_of(
             step=step,
             replica=replica,
             number=number,
+            generation=job.generation,
             works=tuple(works),
             skipped=tuple((one.first, one.end) for one in course.skipped),
             batches=tuple((one.after_step, one.samples) for one in course.batches),

@@ -246,8 +246,8 @@ class Auditing:
                 await self._condemn(found, told.of.job_id, now_ms)
             if then.verdict is not None:
                 incident = self._opening(told.audited, then.verdict, now_ms)
-        asked_ms = told.audit.submitted_at_ms
-        return await self._note(NoteAudit(found=event, incident=incident, asked_ms=asked_ms))
+        asked_in = told.of.generation
+        return await self._note(NoteAudit(found=event, incident=incident, asked_in=asked_in))
 
     def _sentence(self, told: _Told, found: Conclusion, now_ms: int) -> Sentence | None:
         audited, share = told.audited, told.share
@@ -337,4 +337,4 @@ class Auditing:
 
 def _went_back(told: _Told) -> bool:
     """Whether the job has undone the step since its audit was asked for."""
-    return told.audited.audits.went_back(told.of.step, told.audit.submitted_at_ms)
+    return told.audited.audits.went_back(told.of.step, told.of.generation)

@@ -28,7 +28,7 @@ class Audits:
         alike: by replica, the newest checkpoint after which all was alike.
         differing: one that waits for a second one of the same share.
         told: audit and number of the newest findings.
-        plans: (at_ms, step) to which the job has gone back, or from which it has gone on.
+        plans: (generation, step) to which the job has gone back, or from which it has gone on.
     """
 
     ever_alike: bool = False
@@ -49,18 +49,18 @@ class Audits:
         one = self.differing
         return one if one is not None and (one.step, one.replica) == (step, replica) else None
 
-    def went_back(self, step: int, since_ms: int) -> bool:
-        """Say whether the step after this one was undone after a time."""
-        return any(at_ms > since_ms and to <= step for at_ms, to in self.plans)
+    def went_back(self, step: int, since: int) -> bool:
+        """Say whether the step after this one was undone by a generation after ``since``."""
+        return any(generation > since and to <= step for generation, to in self.plans)
 
-    def is_news(self, event: StepAudited, asked_ms: int | None) -> bool:
+    def is_news(self, event: StepAudited, asked_in: int | None) -> bool:
         """Whether a finding is to be stored.
 
         The job may have undone the step since it was concluded. Who was wrong was wrong all the
         same, but nothing waits for a second audit then, and no state is known to be sound.
         """
         says_of_states = event.finding is Finding.DIFFERS or not event.ranks
-        undone = asked_ms is not None and self.went_back(event.step, asked_ms)
+        undone = asked_in is not None and self.went_back(event.step, asked_in)
         return (event.audit_job_id, event.number) not in self.told and not (
             says_of_states and undone
         )
@@ -86,13 +86,13 @@ class Audits:
             return replace(after, ever_alike=True, alike=alike)
         return replace(after, opens=self.opens + (event.finding is Finding.OPEN))
 
-    def planned(self, at_ms: int, step: int) -> Audits:
+    def planned(self, generation: int, step: int) -> Audits:
         """Take where a generation goes on from, 0 for the beginning: what was after it is over."""
         differing = self.differing
         undone = differing is not None and step <= differing.step
         return replace(
             self,
-            plans=(*self.plans, (at_ms, step))[-PLANS_MAX:],
+            plans=(*self.plans, (generation, step))[-PLANS_MAX:],
             alike={replica: min(newest, step) for replica, newest in self.alike.items()},
             differing=None if undone else differing,
         )

@@ -137,12 +137,13 @@ class NoteAudit:
     """An audit of the job has come to ``found``, and ``incident`` follows from it.
 
     Both are stored or none: a generation that another incident has ended already is waited out.
-    ``asked_ms`` is when the audit was asked for: what the job has undone since says nothing.
+    ``asked_in`` is the generation in which the audit was asked for: what the job has undone since
+    says nothing.
     """
 
     found: StepAudited
     incident: OpenIncident | None = None
-    asked_ms: int | None = None
+    asked_in: int | None = None
 
     @property
     def job_id(self) -> str:

@@ -358,7 +358,7 @@ def _settle(command: SettleNote, watch: Watch) -> Decision:
 
 def _audited(command: NoteAudit, watch: Watch) -> Decision:
     found, incident = command.found, command.incident
-    if not watch.job_id or not watch.audits.is_news(found, command.asked_ms):
+    if not watch.job_id or not watch.audits.is_news(found, command.asked_in):
         return NOTHING
     if incident is None:
         return Accepted((found,))

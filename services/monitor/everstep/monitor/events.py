@@ -112,7 +112,7 @@ class AuditOf:
 
     ``step`` is that of the checkpoint that it begins from, ``layout`` the other job's, and
     ``works`` are what the replica's ranks came to, in the order of the audit's ranks: outputs and
-    gradient in hexadecimal digits.
+    gradient in hexadecimal digits. ``generation`` is the other job's when it was asked for.
     """
 
     job_id: str
@@ -121,6 +121,7 @@ class AuditOf:
     number: int
     works: tuple[str, ...]
     layout: Layout
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,6 +146,7 @@ def _audit_of(audit: AuditSpec | None, layout: Layout) -> AuditOf | None:
         number=audit.number,
         works=tuple(audit.works),
         layout=layout,
+        generation=audit.generation,
     )
 
 

@@ -251,7 +251,7 @@ def _marked(watch: Watch, event: JobMarked) -> Watch:
             return replace(placed, layout=event.layout) if told else placed
         case Mark.PLANNED:
             step = max(event.step, 0)
-            watch = replace(watch, audits=watch.audits.planned(event.at_ms, step))
+            watch = replace(watch, audits=watch.audits.planned(event.generation, step))
             return planned(watch, event.generation, step)
         case Mark.SUBMITTED:
             return replace(
