@@ -70,6 +70,7 @@ async def test_audit_that_comes_out_alike_is_stored_and_nothing_is_done(stage: A
     assert await stage.incidents() == []
     state = (await stage.state()).audits
     assert (state.ever_alike, state.shares, dict(state.alike)) == (True, 1, {0: 100})
+    assert dict(state.sound) == {"h0": 100, "h2": 100}  # who made replica 0's share of it
 
 
 async def test_host_of_the_job_that_two_others_contradict_is_replaced(stage: AuditStage):

@@ -11,7 +11,7 @@ from tests.unit.monitor.test_decider import OPEN, marked, up
 from everstep.core.placement import Layout
 from everstep.core.spec import parse_spec_json
 from everstep.monitor.audit_verdicts import heeds, sentence, sound_step
-from everstep.monitor.audits import PLANS_MAX, TOLD_MAX, Audits
+from everstep.monitor.audits import HOSTS_MAX, PLANS_MAX, TOLD_MAX, Audits
 from everstep.monitor.codec import AGGREGATE
 from everstep.monitor.commands import NoteAudit, OpenIncident
 from everstep.monitor.detectors.audit import OPEN_MAX, Conclusion, Share
@@ -174,6 +174,9 @@ def test_what_is_kept_of_audits_is_bounded():
     for number in range(PLANS_MAX + 1):
         audits = audits.planned(number, 1_000)
     assert len(audits.plans) == PLANS_MAX
+    crews = [tuple(f"h{number}-{seat}" for seat in range(HOSTS_MAX // 2)) for number in range(3)]
+    audits = after(*[replace(ALIKE, step=n, owners=crew) for n, crew in enumerate(crews)])
+    assert audits.sound.keys() == {*crews[1], *crews[2]}
 
 
 SHARE = Share(layout=Layout(dp_replicate=2), step=100, replica=1)
@@ -199,7 +202,22 @@ def course(clean_step: int, *, ever_alike: bool) -> RecomputeCourse:
 )
 def test_newest_sound_step_is_what_an_audit_or_a_shadow_step_has_shown(alike, shadows, sound):
     """Else what was there when this process began has to be believed."""
-    assert sound_step(Audits(alike=alike), SHARE, shadows) == sound
+    assert sound_step(Audits(alike=alike), SHARE, shadows, "h1") == sound
+
+
+def test_host_that_has_served_another_replica_is_known_by_what_it_made_there():
+    """Its seat's audit was of who sat there before it, and it may have been wrong since its own."""
+    other = replace(ALIKE, step=60, replica=0, owners=("h1", "", "h0"))
+    audits = after(other, replace(ALIKE, step=90, owners=("h2", "h3")))
+    assert sound_step(audits, SHARE, None, "h1") == 60
+    assert sound_step(audits, SHARE, None, "h2") == 90
+    assert sound_step(audits, SHARE, None, "h9") == 90  # none has met it: what is known of its seat
+    assert sound_step(audits, SHARE, None, "") == 90
+    again = after(replace(other, step=80, number=2), other, audits=audits)
+    assert sound_step(again, SHARE, None, "h1") == 80, "told again, an older one is not the newest"
+    assert sound_step(again.planned(3, 70), SHARE, None, "h1") == 70
+    differs = replace(DIFFERS, step=95, owners=("h1",))
+    assert sound_step(after(differs, audits=again), SHARE, None, "h1") == 80
 
 
 NAMED = Conclusion(finding=Finding.NAMED, ranks=(1,), why="w", host="h1", wrong=(1,))

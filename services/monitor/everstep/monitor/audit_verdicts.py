@@ -35,18 +35,21 @@ def heeds(rules: CorruptionRules) -> bool:
     return rules.on_corruption != "off" and not rules.bits_vary
 
 
-def sound_step(audits: Audits, share: Share, course: RecomputeCourse | None) -> int:
-    """Return the newest step that is known not to be wrong by the replica's doing.
+def sound_step(audits: Audits, share: Share, course: RecomputeCourse | None, host: str) -> int:
+    """Return the newest step that is known not to be wrong by the host's doing.
 
-    An audit of the same replica that came out alike tells, and so does a shadow step. Where
-    neither has, the state before the first step that this process was told of has to be believed.
+    An audit of what it has made that came out alike tells, whatever its seat was then; or one of
+    the same replica, of a host that none has met; and so does a shadow step. Where none has, the
+    state before the first step that this process was told of has to be believed.
 
     Args:
         audits: of the job.
         share: of the step that was wrong: nothing after its checkpoint is sound.
         course: of its shadow steps; None: there is none.
+        host: that was wrong.
     """
-    known = [audits.alike[share.replica]] if share.replica in audits.alike else []
+    alike = audits.sound.get(host, audits.alike.get(share.replica))
+    known = [] if alike is None else [alike]
     if course is not None and course.clean_step != UNKNOWN and (course.ever_alike or not known):
         known.append(course.clean_step)
     return min(max(known, default=share.step), share.step)

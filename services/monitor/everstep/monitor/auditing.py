@@ -229,7 +229,7 @@ class Auditing:
             at_ms=now_ms,
             works=told.run.works if differs else (),
             seats=told.run.hosts if differs else (),
-            owners=first.hosts if differs else (),
+            owners=first.hosts if differs or not found.ranks else (),
         )
         return event, found
 
@@ -256,7 +256,7 @@ class Auditing:
         return sentence(
             found,
             audited,
-            sound=sound_step(audited.audits, share, course),
+            sound=sound_step(audited.audits, share, course, found.host),
             step=max(self._step_of(audited.job_id), share.step + 1),
             undone=_went_back(told),
             now_ms=now_ms,

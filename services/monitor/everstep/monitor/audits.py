@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Final
 
 from everstep.monitor.detectors.audit import OPEN_MAX
@@ -14,6 +15,7 @@ from everstep.monitor.events import Finding, StepAudited
 
 # An audit's word comes within seconds of its step; one that is told again is among the newest.
 TOLD_MAX: Final = 16
+HOSTS_MAX: Final = 4_096  # twice as many as serve the largest runs
 PLANS_MAX: Final = 64  # more generations than that do not begin within an audit
 
 
@@ -26,6 +28,7 @@ class Audits:
         opens: how many shares have named nobody; it matters until one has come out alike.
         shares: how many have been audited: they take turns.
         alike: by replica, the newest checkpoint after which all was alike.
+        sound: by host, the newest one after which what it had made was alike, on whatever seat.
         differing: one that waits for a second one of the same share.
         told: audit and number of the newest findings.
         plans: (generation, step) to which the job has gone back, or from which it has gone on.
@@ -35,6 +38,7 @@ class Audits:
     opens: int = 0
     shares: int = 0
     alike: Mapping[int, int] = field(default_factory=dict)
+    sound: Mapping[str, int] = field(default_factory=dict)
     differing: StepAudited | None = None
     told: tuple[tuple[str, int], ...] = ()
     plans: tuple[tuple[int, int], ...] = ()
@@ -83,8 +87,17 @@ class Audits:
         if not event.ranks:
             newest = max(event.step, self.alike.get(event.replica, 0))
             alike = {**self.alike, event.replica: newest}
-            return replace(after, ever_alike=True, alike=alike)
+            return replace(after, ever_alike=True, alike=alike, sound=self._sound_after(event))
         return replace(after, opens=self.opens + (event.finding is Finding.OPEN))
+
+    def _sound_after(self, event: StepAudited) -> Mapping[str, int]:
+        """Take who made what came out alike; who left longest ago goes first."""
+        here = {host: max(event.step, self.sound.get(host, 0)) for host in event.owners if host}
+        before = {host: step for host, step in self.sound.items() if host not in here}
+        kept = sorted(before.items(), key=itemgetter(1))[
+            max(len(before) + len(here) - HOSTS_MAX, 0) :
+        ]
+        return {**dict(kept), **here}
 
     def planned(self, generation: int, step: int) -> Audits:
         """Take where a generation goes on from, 0 for the beginning: what was after it is over."""
@@ -94,5 +107,6 @@ class Audits:
             self,
             plans=(*self.plans, (generation, step))[-PLANS_MAX:],
             alike={replica: min(newest, step) for replica, newest in self.alike.items()},
+            sound={host: min(newest, step) for host, newest in self.sound.items()},
             differing=None if undone else differing,
         )

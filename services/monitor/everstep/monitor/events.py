@@ -204,9 +204,10 @@ class TieFound:
 class StepAudited:
     """Other hosts did a replica's share of the step after a checkpoint again: what came of it.
 
-    ``ranks`` are the job's where the difference from it begins; none: all bits are alike. Of one
-    that differs it is kept, in the order of its ranks, what they came to, on which host, and on
-    which host the job's ranks had made the same step ("": not known).
+    ``ranks`` are the job's where the difference from it begins; none: all bits are alike. Then
+    ``owners`` are the hosts on which the job's ranks had made the step, in the order of the audit's
+    ranks ("": not known). Of one that differs also what its ranks came to is kept, and on which
+    host.
     """
 
     job_id: str
