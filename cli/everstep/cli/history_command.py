@@ -9,20 +9,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final
 
 import typer
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from everstep.cli.client import POINTS_MAX, Client
+from everstep.cli.late import Late
 from everstep.cli.options import JobId, Session, session_of
-from everstep.cli.output import ERR, OUT, print_json, print_table
+from everstep.cli.output import OUT, print_json, print_table
 from everstep.core.errors import InvalidInput, NotFoundError
 from everstep.core.system import SystemClock
 from everstep.planner.history import History, checked
@@ -44,7 +41,6 @@ from everstep.planner.sweep import Axis
 STDOUT: Final = "-"
 SUFFIXES: Final = (".json", ".jsonl")
 POLICY_TIMES: Final = ("interval", "restart", "detection", "repair")
-QUIET_S: Final = 2.0  # what is over sooner needs no progress
 
 Json = dict[str, Any]
 
@@ -66,7 +62,7 @@ def export(
       everstep jobs export demo-4f21ac
       everstep jobs export demo-4f21ac --out - | jq .goodput
     """
-    with _Late() as late, session_of(context).client() as client:
+    with Late() as late, session_of(context).client() as client:
         document = _asked(client, job_id, late)
     text = json.dumps(document) + "\n"
     if out == STDOUT:
@@ -96,7 +92,7 @@ def counterfactual(
         seed: of the resamples.
         as_json: print values for programs.
     """
-    with _Late() as late:
+    with Late() as late:
         history = checked(_read(session, source, given.get("stall"), late))
         compared = _compared(history, _policy(given), seed, late)
         points = [
@@ -122,12 +118,16 @@ def refuse_options(given: Mapping[str, Any], axes: Sequence[Axis]) -> None:
     Raises:
         InvalidInput: naming the options.
     """
-    known = {*POLICY_TIMES, "stall", "spares", "straggler_threshold", "no_spare"}
-    strange = [option(name) for name, value in given.items() if value and name not in known]
+    policies = {*POLICY_TIMES, "spares", "straggler_threshold", "no_spare"}
+    strange = [
+        option(name)
+        for name, value in given.items()
+        if value is not None and value is not False and name not in {*policies, "stall"}
+    ]
     if strange:
         raise InvalidInput(
             f"{', '.join(strange)} makes no sense with --from-history: the record says what the "
-            f"run was; other policies are {', '.join(option(name) for name in sorted(known))}"
+            f"run was; other policies are {', '.join(option(name) for name in sorted(policies))}"
         )
     refuse_twice(given, axes)
     swept = [axis.name for axis in axes]
@@ -168,7 +168,7 @@ def _policy(given: Mapping[str, Any]) -> Policy:
     )
 
 
-def _compared(history: History, policy: Policy, seed: int, late: _Late) -> Compared:
+def _compared(history: History, policy: Policy, seed: int, late: Late) -> Compared:
     before = replay(history)
     after = before if policy == AS_IT_WAS else replay(history, policy)
     return Compared(
@@ -194,7 +194,7 @@ def _swept_json(compared: Compared) -> Json:
     }
 
 
-def _read(session: Session, source: str, stall_s: float | None, late: _Late) -> History:
+def _read(session: Session, source: str, stall_s: float | None, late: Late) -> History:
     """Return the history of standard input, of a file if there is one, else of a job."""
     if not source.strip():
         raise InvalidInput("--from-history names nothing: give a job, a file, or - for its input")
@@ -202,7 +202,9 @@ def _read(session: Session, source: str, stall_s: float | None, late: _Late) -> 
         late.tell("reading standard input", 0, None)
         return _told(sys.stdin.buffer.read(), "standard input", stall_s)
     path = Path(source)
-    if not path.is_file():
+    if path.is_dir():
+        raise InvalidInput(f"{source} is a folder: name the file in it that tells of the run")
+    if not path.exists():  # what a shell makes of <(...) is there and no plain file
         if os.sep in source or source.endswith(SUFFIXES):
             raise NotFoundError(
                 f"there is no file {source}: `everstep jobs export JOB --out {source}` writes one"
@@ -227,7 +229,7 @@ def _told(data: bytes, source: str, stall_s: float | None) -> History:
     return read_document(document, source=source)
 
 
-def _of_job(session: Session, job_id: str, stall_s: float | None, late: _Late) -> History:
+def _of_job(session: Session, job_id: str, stall_s: float | None, late: Late) -> History:
     _refuse_stall(stall_s)
     try:
         with session.client() as client:
@@ -254,7 +256,7 @@ def _refuse_stall(stall_s: float | None) -> None:
         )
 
 
-def _asked(client: Client, job_id: str, late: _Late) -> Json:
+def _asked(client: Client, job_id: str, late: Late) -> Json:
     """Ask the services for all that they know of a job."""
     job = client.job(job_id)
     points: list[Json] = []
@@ -284,61 +286,3 @@ def _print(table: Table) -> None:
     if table.note:
         OUT.print(table.note, style="dim", markup=False)
     OUT.print()
-
-
-class _Late:
-    """Shows progress on standard error, once something takes its time.
-
-    A bar on a terminal, a line for each thing that is done elsewhere. A timer shows what is being
-    done when it takes long to be told of again.
-    """
-
-    def __init__(self) -> None:
-        self._began_s = time.monotonic()
-        self._lock = threading.Lock()
-        self._timer = threading.Timer(QUIET_S, self._show)
-        self._timer.daemon = True
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
-        self._doing: tuple[str, int, int | None] = ("starting", 0, None)
-        self._told = ""
-        self._over = False
-
-    def __enter__(self) -> Self:
-        self._timer.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._timer.cancel()
-        with self._lock:
-            self._over = True
-            if self._bar is not None:
-                self._bar.stop()
-
-    def tell(self, what: str, done: int, total: int | None) -> None:
-        """Say what is being done, and how far it is."""
-        self._doing = (what, done, total)
-        if time.monotonic() - self._began_s >= QUIET_S:
-            self._show()
-
-    def _show(self) -> None:
-        what, done, total = self._doing
-        with self._lock:
-            if self._over:
-                return
-            if not ERR.is_terminal:
-                if what != self._told:
-                    ERR.print(what, markup=False)
-                self._told = what
-                return
-            if self._bar is None:
-                columns = (TextColumn("{task.description}"), BarColumn())
-                self._bar = Progress(*columns, console=ERR, transient=True)
-                self._bar.start()
-                self._task = self._bar.add_task(what)
-            self._bar.update(self._task, description=what, completed=done, total=total)

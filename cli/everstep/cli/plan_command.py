@@ -7,15 +7,21 @@ can be swept and stands in the report without an edit here.
 from __future__ import annotations
 
 import inspect
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from everstep.cli.history_command import counterfactual, refuse_options, refuse_twice
+from everstep.cli.history_command import (
+    POLICY_TIMES,
+    counterfactual,
+    refuse_options,
+    refuse_twice,
+)
+from everstep.cli.late import Late
 from everstep.cli.options import JsonFlag, help_of, session_of
 from everstep.cli.output import ERR, OUT, print_json, print_table
 from everstep.core.errors import InvalidInput, NotFoundError
@@ -28,6 +34,7 @@ from everstep.planner.sweep import Axis, Sweep, parse_axes, run_sweep
 
 RUNS_MIN: Final = 2  # one run has no confidence interval
 RUNS_MAX: Final = 100_000
+SPARES_MAX: Final = 100_000  # each is followed through the record: seconds for so many
 FOLDER: Final = Path("everstep-plan")
 PRESET: Final = "mission"
 REPLAY_OPTIONS: Final = ("spares", "straggler_threshold", "no_spare")  # of --from-history alone
@@ -74,9 +81,9 @@ def plan(
       everstep plan --from-history demo-4f21ac.history.json --sweep interval=10s..10m
     """
     if from_history is not None:
-        asked = {**given, "preset": preset != PRESET, "simulate": simulate, "out": out}
+        asked = {**given, "preset": preset != PRESET, "simulate": simulate > 0, "out": out}
         try:
-            axes = parse_axes(sweep or ())
+            axes = parse_axes(sweep or (), POLICY_TIMES)
             refuse_options(asked, axes)
         except InvalidInput as error:
             raise typer.BadParameter(str(error)) from error
@@ -101,20 +108,20 @@ def add_to(app: typer.Typer) -> None:
 def _run(request: Request, inputs: Inputs, axes: Sequence[Axis]) -> None:
     drawing = _drawing(request, wanted=request.out is not None or bool(axes))
     plan_ = make_plan(inputs)
-    with _progress(request) as bar:
-        counting = bar.add_task("counting spare hosts", total=None)
+    folder = _made(FOLDER if request.out is None else request.out) if drawing else FOLDER
+    with Late() as late:
+        late.tell("counting spare hosts")
         choices = spare_choices(plan_)
-        bar.update(counting, total=1, completed=1)
         swept = None
         if axes:
             swept = run_sweep(
-                inputs, axes, runs=request.runs, seed=request.seed, progress=_task(bar, "planning")
+                inputs, axes, runs=request.runs, seed=request.seed, progress=_task(late, "planning")
             )
-        simulated = _simulate(plan_, request, bar) if request.runs else ()
+        simulated = _simulate(plan_, request, late) if request.runs else ()
         files: tuple[Path, ...] = ()
         if drawing:
-            bar.add_task("drawing", total=None)
-            files = _write(request, plan_, choices, simulated, swept)
+            late.tell("drawing")
+            files = _write(folder, request, plan_, choices, simulated, swept)
     if request.as_json:
         value = plan_json(plan_, choices, simulated)
         if swept is not None:
@@ -138,7 +145,7 @@ def _refuse_replay_options(given: dict[str, Any]) -> None:
         )
 
 
-def _simulate(plan_: Plan, request: Request, bar: Progress) -> tuple[Simulated, ...]:
+def _simulate(plan_: Plan, request: Request, late: Late) -> tuple[Simulated, ...]:
     """Simulate what is in use, and the two ways with an object store."""
     made = []
     chosen = [
@@ -153,7 +160,7 @@ def _simulate(plan_: Plan, request: Request, bar: Progress) -> tuple[Simulated, 
             useful_target_s=plan_.compute_s,
             runs=request.runs,
             seed=request.seed,
-            progress=_task(bar, f"simulating: {saving.name}"),
+            progress=_task(late, f"simulating {saving.name}"),
         )
         made.append(Simulated(saving=saving, goodput=goodput, wall_s=wall_s))
     return tuple(made)
@@ -175,7 +182,20 @@ def _drawing(request: Request, *, wanted: bool) -> bool:
     return True
 
 
+def _made(folder: Path) -> Path:
+    """Make the folder before anything is computed for it. Raises InvalidInput."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise InvalidInput(
+            f"--out {folder} is no folder to write to ({error.strerror}): name another one"
+        ) from error
+
+
 def _write(
+    folder: Path,
     request: Request,
     plan_: Plan,
     choices: Sequence[SpareChoice],
@@ -187,7 +207,7 @@ def _write(
     inputs = plan_.inputs
     changes = "" if inputs == PRESETS[request.preset] else ", changed"
     return write_report(
-        FOLDER if request.out is None else request.out,
+        folder,
         f"Plan: {request.preset}{changes}",
         plan_,
         choices,
@@ -204,20 +224,8 @@ def _print(table: Table) -> None:
     OUT.print()
 
 
-def _progress(request: Request) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeRemainingColumn(),
-        console=ERR,
-        transient=True,
-        disable=request.as_json or not ERR.is_terminal,
-    )
-
-
-def _task(bar: Progress, name: str) -> monte_carlo.Progress:
-    task = bar.add_task(name, total=None)
-    return lambda done, total: bar.update(task, completed=done, total=total)
+def _task(late: Late, name: str) -> monte_carlo.Progress:
+    return lambda done, total: late.tell(name, done, total, f"{done:,} of {total:,}")
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -238,10 +246,12 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
         "no_spare": (
             _option(str | None, "--no-spare", _NO_SPARE_HELP, _no_spare, "wait|elastic"), None,
         ),
-        "simulate": (_option(int, "--simulate", "Simulate so many whole runs.", _runs), 0),
+        "simulate": (
+            _option(int, "--simulate", "Simulate so many whole runs; 0: none.", _runs), 0,
+        ),
         "seed": (_option(int, "--seed", "Of the simulated runs."), 0),
         "sweep": (_option(list[str] | None, "--sweep", _SWEEP_HELP, metavar="INPUT=A..B"), None),
-        "out": (_option(Path | None, "--out", _OUT_HELP, metavar="FOLDER"), None),
+        "out": (_option(Path | None, "--out", _OUT_HELP, _folder, "FOLDER"), None),
         "as_json": (JsonFlag, False),
     }  # fmt: skip
 
@@ -314,9 +324,19 @@ def _share(text: str) -> float:
         raise typer.BadParameter(str(error)) from error
 
 
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise typer.BadParameter("it names no folder")
+    return Path(text)
+
+
 def _count(text: str) -> int:
     if not text.isdecimal():
         raise typer.BadParameter(f"{text!r} is no number of hosts: write for example 4")
+    if len(text.lstrip("0")) > len(str(SPARES_MAX)) or int(text) > SPARES_MAX:
+        raise typer.BadParameter(
+            f"{text} spares are more than any run needs: {SPARES_MAX:,} at most"
+        )
     return int(text)
 
 
@@ -336,6 +356,10 @@ def _runs(text: str | int) -> int:
     """Return a number of runs; the default, 0 for no simulation, comes as a number."""
     if isinstance(text, int):
         return text
+    if text.isdecimal() and not int(text):
+        return 0
     if not text.isdecimal() or not RUNS_MIN <= int(text) <= RUNS_MAX:
-        raise typer.BadParameter(f"{text!r} is no number of runs: {RUNS_MIN} to {RUNS_MAX:,}")
+        raise typer.BadParameter(
+            f"{text!r} is no number of runs: 0 for none, or {RUNS_MIN} to {RUNS_MAX:,}"
+        )
     return int(text)

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
 from everstep.cli.fleet_command import fleet
+from everstep.cli.late import Late
 from everstep.cli.options import JsonFlag, help_of, register
-from everstep.cli.output import ERR, OUT, print_json, print_table
+from everstep.cli.output import OUT, print_json, print_table
 from everstep.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -59,24 +62,28 @@ def run(
     from everstep.sim.many import run_many  # see above
 
     logging.disable(logging.CRITICAL)
-    done, failed = 0, []
-    with ERR.status("no seed has ended yet") as status:
-        for result in run_many(
-            start=start,
-            seeds=None if seconds else seeds,
-            seconds=seconds or None,
-            processes=processes,
-        ):
-            done += 1
-            if result.wrong:
-                failed.append(result)
-                if not as_json:
-                    _tell(result)
-            status.update(f"{done} seeds, {len(failed)} failed")
+    done, failed, interrupted = 0, [], False
+    wanted = None if seconds else seeds
+    results = run_many(start=start, seeds=wanted, seconds=seconds or None, processes=processes)
+    with Late() as late, closing(results):
+        late.tell("running seeds", 0, wanted)
+        try:
+            for result in results:
+                done += 1
+                if result.wrong:
+                    failed.append(result)
+                    if not as_json:
+                        _tell(result)
+                late.tell("running seeds", done, wanted, f"{done} done, {len(failed)} failed")
+        except KeyboardInterrupt:
+            interrupted = True
     if as_json:
-        print_json({"seeds": done, "failed": [asdict(one) for one in failed]})
+        told = [{**asdict(one), "replay": _replay_of(one)} for one in failed]
+        print_json({"seeds": done, "failed": told, "interrupted": interrupted})
     else:
-        OUT.print(f"{done} seeds, {len(failed)} failed")
+        OUT.print(f"{done} seeds, {len(failed)} failed{', interrupted' if interrupted else ''}")
+    if interrupted:
+        raise KeyboardInterrupt
     if failed:
         raise typer.Exit(1)
 
@@ -85,7 +92,11 @@ def _tell(result: SeedResult) -> None:
     OUT.print(f"seed {result.seed} fails ({', '.join(result.faults)}):", markup=False)
     for text in result.wrong[:TOLD_MAX]:
         OUT.print(f"  {text}", markup=False)
-    OUT.print(f"  replay: everstep sim replay {result.seed}", markup=False)
+    OUT.print(f"  replay: {_replay_of(result)}", markup=False)
+
+
+def _replay_of(result: SeedResult) -> str:
+    return f"everstep sim replay {result.seed}"
 
 
 def replay(
@@ -104,9 +115,10 @@ def replay(
     from everstep.sim.swarm import run_seed  # see above
 
     logging.disable(logging.CRITICAL)
-    outcome = run_seed(seed)
-    if trace is not None:
-        _write(trace, outcome)
+    with _file(trace) as file, Late() as late:
+        late.tell(f"running seed {seed}")
+        outcome = run_seed(seed)
+        _write(file, outcome.trace)
     if as_json:
         print_json(_document(outcome))
     else:
@@ -131,13 +143,16 @@ def shrink_seed(
     from everstep.sim.swarm import run_seed  # see above
 
     logging.disable(logging.CRITICAL)
-    outcome = run_seed(seed)
-    if not outcome.wrong:
-        raise InvalidInput(f"seed {seed} does not fail: there is nothing to shrink")
-    with ERR.status(f"{len(outcome.plan.faults)} faults") as status:
-        small = shrink(outcome, tell=lambda plan: status.update(f"{len(plan.faults)} faults"))
-    if trace is not None:
-        _write(trace, small)
+    with _file(trace) as file, Late() as late:
+        late.tell(f"running seed {seed}")
+        outcome = run_seed(seed)
+        if not outcome.wrong:
+            raise InvalidInput(f"seed {seed} does not fail: there is nothing to shrink")
+        small = shrink(
+            outcome,
+            tell=lambda plan: late.tell("shrinking", how=f"{len(plan.faults)} faults are left"),
+        )
+        _write(file, small.trace)
     _show(small.plan)
     _verdict(small)
 
@@ -161,25 +176,36 @@ def story(
         raise InvalidInput(
             f"there is no story {name!r}: expected one of {', '.join(sorted(SCENARIOS))}"
         )
+    if trace is not None and not name:
+        raise InvalidInput("--trace is of one story: name it")
     rows, failed = [], False
-    for one in [name] if name else sorted(SCENARIOS):
-        try:
-            stage = play(one)
-        except AssertionError as error:
-            failed = True
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            rows.append((one, "failed", f"{where.name}: {where.line or ''} {error}".strip()))
-            continue
-        rows.append((one, "succeeded", f"{stage.world.now_ms / 1e3:.0f} s in its world"))
-        if trace is not None:
-            trace.write_text("\n".join(stage.world.trace.lines) + "\n")
+    names = [name] if name else sorted(SCENARIOS)
+    with _file(trace) as file, Late() as late:
+        for number, one in enumerate(names):
+            late.tell("playing", number, len(names), f"{number} of {len(names)} played, now {one}")
+            lines: list[str] = []
+            try:
+                stage = play(one, lines=lines)
+            except AssertionError as error:
+                failed = True
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                rows.append((one, "failed", f"{where.name}: {where.line or ''} {error}".strip()))
+            else:
+                rows.append((one, "succeeded", f"{stage.world.now_ms / 1e3:.0f} s in its world"))
+            _write(file, lines)
     print_table(("STORY", "OUTCOME", ""), rows, empty="there are no stories")
     if failed:
         raise typer.Exit(1)
 
 
-def _write(path: Path, outcome: Outcome) -> None:
-    path.write_text("\n".join(outcome.trace) + "\n")
+def _file(path: Path | None) -> AbstractContextManager[TextIO | None]:
+    """Open the trace's file before anything runs: one that cannot be written costs no time."""
+    return nullcontext() if path is None else path.open("w")
+
+
+def _write(file: TextIO | None, lines: Iterable[str]) -> None:
+    if file is not None:
+        file.writelines(f"{line}\n" for line in lines)
 
 
 def _show(plan: Plan) -> None:

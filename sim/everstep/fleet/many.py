@@ -9,13 +9,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TextIO
 
 from everstep.fleet.scenario import Scenario
 from everstep.fleet.simulate import Outcome, SimulationFailedError, simulate
+from everstep.sim.pool import processes as pool_of
 
 TELL_S: Final = 0.5  # people watch days go by, not milliseconds
 
@@ -67,7 +68,7 @@ def run_many(
 
 
 def _in_processes(runs: Sequence[SeedRun], width: int, tell: Tell) -> Iterator[SeedResult]:
-    with multiprocessing.Manager() as manager, ProcessPoolExecutor(width) as pool:
+    with multiprocessing.Manager() as manager, pool_of(width) as pool:
         done_days = manager.list([0.0] * len(runs))
         running = {
             pool.submit(_one_of_many, run, done_days, index) for index, run in enumerate(runs)

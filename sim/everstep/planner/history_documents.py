@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any, Final
 
 from everstep.core.errors import InvalidInput
+from everstep.planner.damage import DAMAGE, told_of
 from everstep.planner.history import Arrival, History
 from everstep.planner.history_course import BESIDE, Attempt, Course, history_of, memory_every
 from everstep.planner.history_spells import Timed, spells_in
@@ -94,8 +95,11 @@ def read_document(document: Any, *, source: str) -> History:
         raise InvalidInput(f"{source} is no whole history: it has no {', '.join(missing)}")
     try:
         return history_of(_Reader(document).course())
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise InvalidInput(f"{source} is no whole history: {error!r} in its values") from error
+    except DAMAGE as error:
+        raise InvalidInput(
+            f"{source} is no whole history, {told_of(error)}: export it again, with `everstep jobs "
+            "export`"
+        ) from error
 
 
 class _Reader:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from everstep.core.errors import InvalidInput
+from everstep.planner.damage import DAMAGE, told_of
 from everstep.planner.history import Arrival, History
 from everstep.planner.history_course import (
     BESIDE,
@@ -80,13 +81,16 @@ def read_events(text: str, *, source: str, job_id: str = "", stall_ms: int = 0) 
     for number, (kind, payload, recorded_ms) in enumerate(events, start=1):
         try:
             _take(told, kind, payload, recorded_ms)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except DAMAGE as error:
             raise InvalidInput(
-                f"{source} is no history: event {number} ({kind}) has no usable {error}"
+                f"{source} is no history: in event {number} ({kind}) {told_of(error)}"
             ) from error
     if told.over_ms is not None:  # what hosts do after the end is no time of the job
         told.end_ms = told.over_ms
-    return history_of(_course(told, source, stall_ms))
+    try:
+        return history_of(_course(told, source, stall_ms))
+    except DAMAGE as error:
+        raise InvalidInput(f"{source} is no whole history: {told_of(error)}") from error
 
 
 def _parsed(text: str, source: str) -> Iterable[tuple[str, Json, int]]:
@@ -97,7 +101,7 @@ def _parsed(text: str, source: str) -> Iterable[tuple[str, Json, int]]:
         try:
             event = json.loads(line)
             kind = event["type"].partition(".")[0]
-            payload = event.get(kind, {})
+            payload = dict(event.get(kind, {}))  # what is none tells nothing
             yield kind, payload, int(event["recorded_at_ms"])
         except (
             ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError,
@@ -169,6 +173,8 @@ def _take(told: _Told, kind: str, payload: Json, recorded_ms: int) -> None:
 
 def _take_of_host(told: _Told, kind: str, host_id: str, at_ms: int) -> None:
     """Fold an event of a host."""
+    if not isinstance(host_id, str):
+        raise TypeError(f"{host_id!r} is no name of a host")
     told.changes.append((at_ms, kind, host_id))
     match kind:
         case "host_joined":

@@ -61,6 +61,11 @@ class Inputs:
         return -int(-self.chips // self.chips_per_host)
 
 
+# Spares are counted from 20,000 simulated lost hosts: beyond it a quantile is decided by ten.
+QUANTILE_MAX: Final = 0.9995
+SPREAD_MAX: Final = 3.0  # recorded ones are 0.5 to 1.4; from 4 on, most draws miss what the mean is
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     """How one input is written, and what it means."""
@@ -184,6 +189,17 @@ def changed(base: Inputs, given: Mapping[str, float | None]) -> Inputs:
         raise InvalidInput("nothing is left to train with: lower --slow, --replay or --rollback")
     if inputs.quantile == 1:
         raise InvalidInput("no number of spares always suffices: give a --quantile below 1")
+    if inputs.quantile > QUANTILE_MAX:
+        raise InvalidInput(
+            f"--quantile {inputs.quantile:.10g} asks for the worst of more lost hosts than are "
+            f"simulated: {QUANTILE_MAX:g} at most"
+        )
+    for name in ("repair_spread", "rate_spread"):
+        if getattr(inputs, name) > SPREAD_MAX:
+            raise InvalidInput(
+                f"{option(name)} is {getattr(inputs, name):g}: beyond {SPREAD_MAX:g} all that "
+                "happens is too rare to be met in a simulation; LANL's systems have 0.5 to 1.4"
+            )
     return inputs
 
 

@@ -14,7 +14,15 @@ from everstep.core import waste
 from everstep.core.errors import InvalidInput
 from everstep.planner.inputs import Inputs
 from everstep.planner.monte_carlo import Policy
-from everstep.planner.spares import QUANTILES, SpareRow, Workshop, spare_row, spares_needed
+from everstep.planner.quantities import TIME
+from everstep.planner.spares import (
+    HOSTS_OUT_MAX,
+    QUANTILES,
+    SpareRow,
+    Workshop,
+    spare_row,
+    spares_needed,
+)
 
 FLOPS_A_PARAMETER_AND_TOKEN: Final = 6  # forward 2, backward 4: Kaplan et al., arXiv:2001.08361
 DAY_S: Final = 86_400.0
@@ -119,12 +127,8 @@ def make_plan(inputs: Inputs) -> Plan:
     causes = _causes(inputs, in_use, mtbf_s)
     goodput = dict(causes)["useful"]
     if goodput < GOODPUT_MIN:
-        raise InvalidInput(
-            f"such a run never ends: a failure every {mtbf_s:.3g} s leaves no time for work "
-            f"beside a restart of {inputs.restart + inputs.detection:.3g} s; lower --chips, "
-            "--restart or --stall, or raise --chip-mtbf"
-        )
-    return Plan(
+        raise InvalidInput(_never_ends(inputs, mtbf_s))
+    plan = Plan(
         inputs=inputs,
         flops=flops,
         compute_s=flops / (inputs.chips * inputs.chip_flops * inputs.mfu),
@@ -145,6 +149,29 @@ def make_plan(inputs: Inputs) -> Plan:
         causes=causes,
         savings=savings,
         goodput=goodput,
+    )
+    if plan.workshop.hosts_out > HOSTS_OUT_MAX:
+        raise InvalidInput(
+            f"{plan.workshop.hosts_out:,.0f} hosts would be in repair at a time, and "
+            f"{HOSTS_OUT_MAX:,.0f} at most are counted: lower --repair or --host-loss, or raise "
+            "--chip-mtbf"
+        )
+    return plan
+
+
+def _never_ends(inputs: Inputs, mtbf_s: float) -> str:
+    """Say what leaves no time for work, and what to change."""
+    parts = {
+        "a restart": ("--restart", inputs.restart),
+        "a detection": ("--detection", inputs.detection),
+        "a stall": ("--stall", inputs.stall),
+        "an interval": ("--interval", inputs.interval or 0.0),
+    }
+    what = max(parts, key=lambda one: parts[one][1])
+    name, lasts_s = parts[what]
+    return (
+        f"such a run never ends: a failure every {TIME.text(mtbf_s)} leaves no time for work "
+        f"beside {what} of {TIME.text(lasts_s)}; lower {name} or --chips, or raise --chip-mtbf"
     )
 
 

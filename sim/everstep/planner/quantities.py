@@ -17,7 +17,7 @@ from typing import Final
 from everstep.core.errors import InvalidInput
 
 NUMBER: Final = re.compile(
-    r"\s*(?P<number>[+-]?(\d[\d_,]*\.?\d*|\.\d+)(e[+-]?\d+)?|nan|[+-]?inf(inity)?)"
+    r"\s*(?P<number>[+-]?((\d{1,3}(,\d{3})+|\d[\d_]*)\.?\d*|\.\d+)(e[+-]?\d+)?|nan|[+-]?inf(inity)?)"
     r"\s*(?P<unit>[A-Za-zµ%/]*)\s*",
     re.IGNORECASE,
 )
@@ -67,6 +67,11 @@ class Dimension:
             InvalidInput: with one sentence that says what is wrong and what to write.
         """
         found = NUMBER.fullmatch(text)
+        if found is None and "," in text:
+            raise InvalidInput(
+                f"{text!r} is not {self.name}: a comma stands between thousands (16,384), and a "
+                "point before decimals (1.5)"
+            )
         if found is None:
             raise InvalidInput(f"{text!r} is not {self.name}: write for example {self.examples}")
         unit = found["unit"]

@@ -25,7 +25,8 @@ DAY_S: Final = 86_400.0
 LOSSES: Final = 20_000  # leaves 200 above a 99 % quantile: its error is then about one host
 LOSSES_OF_ROW: Final = 10_000
 WARM_UP_REPAIRS: Final = 10  # an empty workshop fills within a few mean repair times
-WARM_UP_MAX: Final = 100_000  # of losses, about 0.2 s: enough for 10,000 hosts in repair
+WARM_UP_MAX: Final = 100_000  # of losses, about 0.2 s
+HOSTS_OUT_MAX: Final = WARM_UP_MAX / WARM_UP_REPAIRS  # more than that have not gathered by then
 DAYS_MAX: Final = 50_000  # of fleets that hardly fail: 137 years hold 1,500 of a failure a month
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99, 0.999)
 
@@ -49,7 +50,12 @@ class Workshop:
     @property
     def warm_up(self) -> int:
         """Count of losses before the count begins."""
-        return min(WARM_UP_MAX, math.ceil(WARM_UP_REPAIRS * self.repair_s * self.losses_per_s))
+        return min(WARM_UP_MAX, math.ceil(WARM_UP_REPAIRS * self.hosts_out))
+
+    @property
+    def hosts_out(self) -> float:
+        """Hosts that are in repair at a time, on average, while training goes on."""
+        return self.repair_s * self.losses_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

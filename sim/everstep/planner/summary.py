@@ -74,12 +74,22 @@ def sweep_table(sweep: Sweep) -> Table:
         return _grid(sweep)
     axis = sweep.axes[0]
     simulated = any(point.simulated for point in sweep.points)
+    title, first = f"Sweep of {option(axis.name)}", axis.name.upper().replace("_", "-")
+    usual = {point.plan.inputs.quantile for point in sweep.points} == {P99}
+    spares = "SPARES P99" if usual else "SPARES"
+    if len(sweep.points) > 1 and len({point.plan.goodput for point in sweep.points}) == 1:
+        return Table(
+            title=title,
+            columns=(first, "GOODPUT", "ASYNCHRONOUS", "TWO LEVELS", spares),
+            rows=tuple(_other_row(axis, point) for point in sweep.points),
+            note=f"{option(axis.name)} changes nothing for saves in host memory, whose goodput is "
+            "the plan's: beside it is that of the other ways of saving.",
+        )
     return Table(
-        title=f"Sweep of {option(axis.name)}",
+        title=title,
         columns=(
-            axis.name.upper().replace("_", "-"), "FAILURES/DAY", "INTERVAL", "STALLS",
-            "LOST WORK", "RESTARTS", "GOODPUT", *(("SIMULATED",) if simulated else ()),
-            "WALL TIME", "SPARES P99",
+            first, "FAILURES/DAY", "INTERVAL", "STALLS", "LOST WORK", "RESTARTS", "GOODPUT",
+            *(("SIMULATED",) if simulated else ()), "WALL TIME", spares,
         ),
         rows=tuple(_sweep_row(axis, point) for point in sweep.points),
     )  # fmt: skip
@@ -89,8 +99,7 @@ def plan_json(
     plan: Plan, choices: Sequence[SpareChoice], simulated: Sequence[Simulated] = ()
 ) -> dict[str, Any]:
     """Return the plan for programs: base units, the unit last in each name."""
-    two_levels = next(one for one in plan.savings if one.name == "two levels")
-    asynchronous = next(one for one in plan.savings if one.name == "asynchronous")
+    two_levels, asynchronous = _way(plan, "two levels"), _way(plan, "asynchronous")
     best = max(choices, key=lambda choice: choice.fleet_goodput)
     asked = next(choice for choice in choices if choice.quantile == plan.inputs.quantile)
     p99 = next(choice for choice in choices if choice.quantile == P99)
@@ -145,6 +154,9 @@ def sweep_json(sweep: Sweep) -> list[dict[str, Any]]:
             "waste_exact": point.plan.waste_exact,
             "goodput": point.plan.goodput,
             "wall_days": point.plan.wall_s / DAY_S,
+            "waste_asynchronous": _way(point.plan, "asynchronous").waste,
+            "waste_two_levels": _way(point.plan, "two levels").waste,
+            "spares": point.spares,
             "spares_p99": point.spares_p99,
             **({"simulated": _estimate_json(point.simulated)} if point.simulated else {}),
         }
@@ -177,7 +189,11 @@ def _run(plan: Plan) -> Table:
             "upload", TIME.text(plan.upload_s),
             f"in the background; {TIME.text(plan.upload_interval_s_min)} apart at least",
         ),
-        ("interval in use", TIME.text(plan.interval_s), f"stall {TIME.text(inputs.stall)} each"),
+        (
+            "interval in use", TIME.text(plan.interval_s),
+            "longer than the run: nothing is ever saved" if plan.interval_s > plan.compute_s
+            else f"stall {TIME.text(inputs.stall)} each",
+        ),
     ]  # fmt: skip
     if plan.interval_verified_s is not None:
         rows.append(
@@ -252,7 +268,7 @@ def _spares(plan: Plan, choices: Sequence[SpareChoice]) -> Table:
     inputs = plan.inputs
     rows = tuple(
         (
-            "none" if choice.quantile is None else f"{100 * choice.quantile:g} %",
+            "none" if choice.quantile is None else f"{100 * choice.quantile:.10g} %",
             str(choice.row.spares),
             f"{100 * choice.row.spares / inputs.hosts:.1f} %",
             percent(choice.row.enough),
@@ -301,8 +317,22 @@ def _sweep_row(axis: Axis, point: Point) -> tuple[str, ...]:
         percent(plan.goodput),
         *((_bounds(point.simulated),) if point.simulated else ()),
         TIME.text(plan.wall_s),
-        str(point.spares_p99),
+        str(point.spares),
     )
+
+
+def _other_row(axis: Axis, point: Point) -> tuple[str, ...]:
+    return (
+        axis.text(point.values[0]),
+        percent(point.plan.goodput),
+        percent(1 - _way(point.plan, "asynchronous").waste),
+        percent(1 - _way(point.plan, "two levels").waste),
+        str(point.spares),
+    )
+
+
+def _way(plan: Plan, name: str) -> Saving:
+    return next(saving for saving in plan.savings if saving.name == name)
 
 
 def _grid(sweep: Sweep) -> Table:

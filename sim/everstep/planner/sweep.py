@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,6 +50,7 @@ class Point:
 
     values: tuple[float, ...]
     plan: Plan
+    spares: int  # that suffice for the asked quantile
     spares_p99: int
     simulated: Estimate | None = None
 
@@ -62,15 +63,20 @@ class Sweep:
     points: tuple[Point, ...]
 
 
-def parse_axes(specs: Sequence[str]) -> tuple[Axis, ...]:
+def parse_axes(specs: Sequence[str], known: Collection[str] = PARAMETERS) -> tuple[Axis, ...]:
     """Return the axes of one or two specifications.
+
+    Args:
+        specs: as given.
+        known: which inputs can be swept.
 
     Raises:
         InvalidInput: with one sentence that says what to write.
     """
     if len(specs) > AXES_MAX:
         raise InvalidInput(f"--sweep takes one input or two, got {len(specs)}")
-    axes = tuple(_axis(spec, VALUES if len(specs) == 1 else VALUES_OF_PAIR) for spec in specs)
+    count = VALUES if len(specs) == 1 else VALUES_OF_PAIR
+    axes = tuple(_axis(spec, count, known) for spec in specs)
     if len({axis.name for axis in axes}) < len(axes):
         raise InvalidInput(f"both sweeps are over {axes[0].name}: name two inputs")
     return axes
@@ -127,12 +133,13 @@ def _point(inputs: Inputs, given: dict[str, float], runs: int, seed: int) -> Poi
     return Point(
         values=tuple(given.values()),
         plan=plan,
+        spares=spares_at(plan, plan.inputs.quantile),
         spares_p99=spares_at(plan, P99),
         simulated=simulated,
     )
 
 
-def _axis(spec: str, count: int) -> Axis:
+def _axis(spec: str, count: int, known: Collection[str]) -> Axis:
     key, equals, text = spec.partition("=")
     name = key.strip().lstrip("-").replace("-", "_")
     if not equals or not text.strip():
@@ -140,21 +147,25 @@ def _axis(spec: str, count: int) -> Axis:
             f"--sweep {spec!r} names no range: write for example restart=30s..600s, "
             "restart=30s..600s:5 or restart=30s,60s,120s"
         )
-    if name not in PARAMETERS:
-        known = ", ".join(one.replace("_", "-") for one in PARAMETERS)
-        raise InvalidInput(f"--sweep cannot vary {key.strip()!r}: one of {known}")
+    if name not in known:
+        names = ", ".join(one.replace("_", "-") for one in known)
+        raise InvalidInput(f"--sweep cannot vary {key.strip()!r}: one of {names}")
     parse = PARAMETERS[name].dimension.parse
     found = RANGE.fullmatch(text.strip())
     if found is None:
         values = [parse(one) for one in text.split(",")]
+        if len(values) > VALUES_MAX:
+            raise InvalidInput(
+                f"--sweep {key.strip()} lists {len(values)} values: {VALUES_MAX} at most"
+            )
     else:
         asked = (found["count"] or str(count)).lstrip("0") or "0"
         count = int(asked[: len(str(VALUES_MAX)) + 1])  # a longer one is too many anyway
         if not 2 <= count <= VALUES_MAX:
             raise InvalidInput(f"--sweep {spec!r} asks for {asked} values: 2 to {VALUES_MAX}")
         values = _spread(spec, parse, (found["first"], found["last"]), count)
-        if PARAMETERS[name].whole:
-            values = [float(round(value)) for value in values]
+        if PARAMETERS[name].whole:  # the ends are as given, or refused
+            values = [values[0], *(float(round(value)) for value in values[1:-1]), values[-1]]
     return Axis(name=name, values=tuple(sorted(set(values))))
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
-from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Generator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
+from everstep.sim.pool import processes as pool_of
 from everstep.sim.swarm import run_seed
 
-# Enough to keep every process busy while the results of the others are looked at.
-AHEAD: Final = 4
+AHEAD: Final = 2  # keeps every process busy while the results of the others are looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,37 +29,42 @@ class SeedResult:
 
 def run_many(
     *, start: int, seeds: int | None = None, seconds: float | None = None, processes: int = 0
-) -> Iterator[SeedResult]:
+) -> Generator[SeedResult]:
     """Yield results as they come.
 
     Args:
         start: the first seed; the others follow it.
         seeds: how many; None: until ``seconds`` are over.
-        seconds: begin no new seed after this time [s]; None: no limit.
+        seconds: begin no new seed but the first after this time [s]; None: no limit.
         processes: at once; 0: one a core.
     """
     assert seeds is not None or seconds is not None, "there is no end to it"
     width = processes or os.cpu_count() or 1
     deadline_s = None if seconds is None else time.monotonic() + seconds
     numbers = count(start) if seeds is None else iter(range(start, start + seeds))
-    with ProcessPoolExecutor(width, initializer=_quiet) as pool:
-        running: set[Future[SeedResult]] = set()
+    with pool_of(width) as pool:
+        running: set[Future[SeedResult | None]] = set()
         left = True
         while True:
             while left and len(running) < width * AHEAD:
                 seed = next(numbers, None)
-                left = seed is not None and (deadline_s is None or time.monotonic() < deadline_s)
+                on_time = deadline_s is None or seed == start or time.monotonic() < deadline_s
+                left = seed is not None and on_time
                 if left:
-                    running.add(pool.submit(one_seed, seed))
+                    until_s = None if seed == start else deadline_s
+                    running.add(pool.submit(one_seed, seed, until_s))
             if not running:
                 return
             done, running = wait(running, return_when=FIRST_COMPLETED)
-            yield from sorted((future.result() for future in done), key=lambda one: one.seed)
+            results = [result for future in done if (result := future.result()) is not None]
+            yield from sorted(results, key=lambda one: one.seed)
 
 
-def one_seed(seed: int | None) -> SeedResult:
-    """Run one seed, in a process of the pool."""
+def one_seed(seed: int | None, until_s: float | None = None) -> SeedResult | None:
+    """Run one seed, in a process of the pool; none that has waited past ``until_s``."""
     assert seed is not None
+    if until_s is not None and time.monotonic() >= until_s:  # one clock for all of a machine
+        return None
     outcome = run_seed(seed)
     return SeedResult(
         seed=seed,
@@ -69,8 +73,3 @@ def one_seed(seed: int | None) -> SeedResult:
         virtual_s=outcome.virtual_s,
         digest=outcome.digest,
     )
-
-
-def _quiet() -> None:
-    """The services' logs of a thousand broken worlds are nobody's reading."""
-    logging.disable(logging.CRITICAL)

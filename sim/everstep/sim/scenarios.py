@@ -382,8 +382,20 @@ SCENARIOS: Final[dict[str, Story]] = {
 } | {f"controller_killed_after_{event}": controller_killed_after(event) for event in RECOVERY}
 
 
-def play(name: str, *, seed: int = 1, conditions: Conditions | None = None) -> Stage:
+def play(
+    name: str,
+    *,
+    seed: int = 1,
+    conditions: Conditions | None = None,
+    lines: list[str] | None = None,
+) -> Stage:
     """Play a scenario; raises AssertionError when it does not go as told.
+
+    Args:
+        name: of the scenario.
+        seed: of its world.
+        conditions: of its network.
+        lines: takes the trace, however it goes.
 
     Returns:
         The stage as it is afterwards; nothing is wrong on it.
@@ -391,8 +403,12 @@ def play(name: str, *, seed: int = 1, conditions: Conditions | None = None) -> S
 
     async def scene() -> Stage:
         stage = Stage(seed, fleet=Fleet(pods=2, hosts_per_pod=3), conditions=conditions)
-        await SCENARIOS[name](stage)
-        wrong = await stage.wrong()
+        try:
+            await SCENARIOS[name](stage)
+            wrong = await stage.wrong()
+        finally:
+            if lines is not None:
+                lines.extend(stage.world.trace.lines)
         assert not wrong, wrong
         return stage
 

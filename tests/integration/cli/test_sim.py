@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from everstep.cli import fleet_command
 from everstep.cli.app import app
+from everstep.core.errors import InvalidInput
 from everstep.fleet import many as fleet_many
 from everstep.fleet.scenario import FOLDER, load, named
 from everstep.monitor.detectors import sight
-from everstep.sim import many
+from everstep.sim import many, scenarios, swarm
 
 RUNNER = CliRunner()
 
@@ -22,7 +27,7 @@ def test_seeds_run_in_processes_of_their_own_and_are_counted():
     """Each ends well, and the exit code says so."""
     done = RUNNER.invoke(app, ["sim", "run", "--seeds", "4", "--processes", "2", "--json"])
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout) == {"seeds": 4, "failed": []}
+    assert json.loads(done.stdout) == {"seeds": 4, "failed": [], "interrupted": False}
 
 
 def test_seeds_run_for_a_while_when_a_time_is_given():
@@ -32,14 +37,38 @@ def test_seeds_run_for_a_while_when_a_time_is_given():
     assert done.stdout.strip().endswith("seeds, 0 failed")
 
 
+def test_seeds_that_are_interrupted_are_counted():
+    """And nothing goes on behind: neither in the middle of a world nor with what waited."""
+    command = [sys.executable, "-m", "everstep.cli", "sim", "run", "--seeds", "500", "--start", "3"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **pipes) as process:
+        assert process.stderr.readline() == "running seeds\n"
+        os.killpg(process.pid, signal.SIGINT)
+        told, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert told.endswith(" seeds, 0 failed, interrupted\n")
+    with pytest.raises(ProcessLookupError):  # of the whole session nobody is left
+        os.killpg(process.pid, 0)
+
+
+def test_seeds_that_wait_when_the_time_is_over_are_not_run(monkeypatch):
+    """But the first one, so that something is known."""
+    told = [many.one_seed(seed, until_s=0.0) for seed in (1, 2)]
+    assert told == [None, None]
+    assert [one.seed for one in many.run_many(start=5, seconds=0.0, processes=1)] == [5]
+
+
 def test_failing_seed_is_told_with_the_command_that_replays_it(monkeypatch):
     """And the exit code is 1."""
     bad = many.SeedResult(seed=9, wrong=("h1 is lost",), faults=("save",), virtual_s=1.0, digest="")
-    monkeypatch.setattr(many, "run_many", lambda **_: iter([bad]))
+    monkeypatch.setattr(many, "run_many", lambda **_: (one for one in [bad]))
     done = RUNNER.invoke(app, ["sim", "run"])
     assert done.exit_code == 1
     assert "seed 9 fails (save):" in done.stdout
     assert "replay: everstep sim replay 9" in done.stdout
+    monkeypatch.setattr(many, "run_many", lambda **_: (one for one in [bad]))
+    document = json.loads(RUNNER.invoke(app, ["sim", "run", "--json"]).stdout)
+    assert document["failed"][0]["replay"] == "everstep sim replay 9"
 
 
 def test_replay_writes_the_trace_and_says_the_same_every_time(tmp_path):
@@ -54,15 +83,31 @@ def test_replay_writes_the_trace_and_says_the_same_every_time(tmp_path):
     assert "power on" in path.read_text()
 
 
-def test_story_that_fails_says_so(monkeypatch):
+def test_story_that_fails_says_so(monkeypatch, tmp_path):
     """The exit code too."""
     good = RUNNER.invoke(app, ["sim", "story", "ends_wait_for_the_database"])
     assert good.exit_code == 0, good.output
     monkeypatch.setattr(sight, "RECORD_GRACE_MS", 0)
-    bad = RUNNER.invoke(app, ["sim", "story", "ends_wait_for_the_database"])
+    trace = tmp_path / "trace.txt"
+    arguments = ["sim", "story", "ends_wait_for_the_database", "--trace", str(trace)]
+    bad = RUNNER.invoke(app, arguments)
     assert bad.exit_code == 1
+    assert "power on" in trace.read_text()  # which is what somebody will want to look at
     assert "failed" in bad.stdout
     assert "assert " in bad.stdout  # the line, as a bare assert has no words
+
+
+@pytest.mark.parametrize("arguments", ["story --trace t.txt", "replay 3 --trace none/t.txt"])
+def test_trace_that_cannot_be_written_is_refused_before_anything_runs(
+    arguments, monkeypatch, tmp_path
+):
+    """Minutes later would be too late; and of many stories it would be the last one's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(swarm, "run_seed", None)
+    monkeypatch.setattr(scenarios, "play", None)
+    done = RUNNER.invoke(app, ["sim", *arguments.split()])
+    assert isinstance(done.exception, (InvalidInput, OSError)), done.output
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_fleet_is_simulated_over_scenarios_and_seeds_in_processes():

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,23 @@ from everstep.core.errors import InvalidInput, NotFoundError, RefusedError, Unav
 from everstep.local import launch, processes
 from everstep.local.state import StatePaths
 from everstep.local.state_lock import holder, only_us
+
+INTERRUPTED = """
+import signal, sys
+from pathlib import Path
+from everstep.local import launch
+from everstep.local.state import StatePaths
+
+def tell(status):
+    print(status)
+    if repr(sys.argv[1]) in str(status):
+        signal.raise_signal(signal.SIGINT)
+
+launch.up(
+    StatePaths(root=Path(sys.argv[2])), launch.Plan(hosts=1, spares=0), tell,
+    supervisor=sys.argv[3:],
+)
+"""
 
 
 @pytest.fixture
@@ -133,29 +149,12 @@ def test_wipe_that_was_cut_short_can_be_done_again(paths, monkeypatch):
 
 def test_up_that_is_interrupted_takes_down_what_it_had_started(paths):
     """Whenever: also while the supervisor has not yet said that it is one."""
-    script = (
-        "import sys; from pathlib import Path; from everstep.local import launch; "
-        "from everstep.local.state import StatePaths; "
-        "launch.up(StatePaths(root=Path(sys.argv[1])), launch.Plan(hosts=1, spares=0), print, "
-        "supervisor=sys.argv[2:])"
-    )
-
-    def interrupted_at(wanted: str) -> bool:
-        """Interrupt an `up` there; it may be through before it hears of that."""
-        process = subprocess.Popen(
-            [sys.executable, "-u", "-c", script, str(paths.root), *FAKE],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        while f"'doing': '{wanted}'" not in process.stdout.readline():
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        return "stopping" in process.communicate(timeout=120)[0]
-
     for wanted in ("supervisor", "servers"):
-        give_up = time.monotonic() + 120
-        while not interrupted_at(wanted):
-            assert time.monotonic() < give_up
-            launch.down(paths, wipe=False)
+        arguments = [sys.executable, "-c", INTERRUPTED, wanted, str(paths.root), *FAKE]
+        up = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+        assert f"'doing': '{wanted}'" in up.stdout
+        assert "stopping" in up.stdout
+        assert "KeyboardInterrupt" in up.stderr
         assert living(paths) == []
         assert supervisors_of(paths) == []
 

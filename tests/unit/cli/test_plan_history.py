@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from everstep.cli import history_command
+from everstep.cli import late
 from everstep.cli.app import app
 from everstep.core.errors import InvalidInput, NotFoundError
 
@@ -117,10 +117,12 @@ def test_record_with_few_failures_gets_no_interval(tmp_path):
         (["--chips", "64"], "--chips makes no sense with --from-history"),
         (["--preset", "lab-64", "--simulate", "9"], "--preset, --simulate makes no sense with"),
         (["--out", "folder"], "--out makes no sense with --from-history"),
-        (["--sweep", "chips=1..9"], "--sweep with --from-history takes one of interval, restart"),
+        (["--sweep", "chips=1..9"], "--sweep cannot vary 'chips': one of interval, restart"),
         (["--sweep", "restart=1s,2s", "--sweep", "repair=1h,2h"], "got restart and repair"),
         (["--no-spare", "panic"], "'panic' is not known: one of wait, elastic"),
         (["--spares", "-1"], "'-1' is no number of hosts"),
+        (["--spares", "100001"], "100001 spares are more than any run needs: 100,000 at most"),
+        (["--host-loss", "0"], "--host-loss makes no sense with --from-history"),
         (["--straggler-threshold", "5"], "'5' is out of range: a share is at most 1"),
         (["--restart", "5"], "'5' has no unit"),
     ],
@@ -178,7 +180,7 @@ def test_file_that_is_no_text_gets_one_sentence(tmp_path):
 
 def test_long_replay_tells_how_far_it_is(monkeypatch):
     """On standard error, and nothing of it in what is printed."""
-    monkeypatch.setattr(history_command, "QUIET_S", 0.0)
+    monkeypatch.setattr(late, "QUIET_S", 0.0)
     result = plan(SAVED, "--restart", "1s")
     assert "drawing resamples" in result.stderr
     assert "drawing resamples" not in result.stdout

@@ -297,7 +297,18 @@ def test_events_of_a_run_that_goes_on_end_with_the_last_one():
             "tells of 2 jobs",
         ),
         ("\n".join(Told().lines), "has never been placed"),
-        ("\n".join(Told().add(1, "host_joined").lines), r"event 2 \(host_joined\) has no usable"),
+        (
+            "\n".join(Told().add(1, "host_joined").lines),
+            r"in event 2 \(host_joined\) 'host_id' is missing",
+        ),
+        (
+            "\n".join(once(hosts="abst").add(1, "host_joined", host_id=0).lines),
+            r"event \d+ \(host_joined\) a value is cut off or of another kind",
+        ),
+        (
+            '{"type": "generation_begun.v1", "recorded_at_ms": 1, "generation_begun": 1}\n',
+            "line 1 is no event",
+        ),
         ("\n".join(Told().begins(0, 1, "launch").lines), "not come to its second step"),
     ],
 )

@@ -3,7 +3,15 @@ import dataclasses
 import pytest
 
 from everstep.core.errors import InvalidInput
-from everstep.planner.inputs import LLAMA3_405B, MISSION, PARAMETERS, PRESETS, Inputs, changed
+from everstep.planner.inputs import (
+    LAB_64,
+    LLAMA3_405B,
+    MISSION,
+    PARAMETERS,
+    PRESETS,
+    Inputs,
+    changed,
+)
 from everstep.planner.plan import make_plan, spare_choices
 from everstep.planner.summary import inputs_table, plan_json, tables
 
@@ -170,6 +178,9 @@ def test_every_input_is_described():
         ({"slow": 1.0}, "nothing is left to train with"),
         ({"replay": 0.6, "rollback": 0.5}, "nothing is left to train with"),
         ({"quantile": 1.0}, "a --quantile below 1"),
+        ({"quantile": 0.9999}, "--quantile 0.9999 asks for the worst .*: 0.9995 at most"),
+        ({"repair_spread": 3.5}, "--repair-spread is 3.5: beyond 3 all"),
+        ({"rate_spread": 1e20}, "--rate-spread is 1e"),
     ],
 )
 def test_inputs_that_make_no_sense_get_one_sentence(given, complaint):
@@ -178,7 +189,34 @@ def test_inputs_that_make_no_sense_get_one_sentence(given, complaint):
         changed(MISSION, given)
 
 
-def test_run_that_would_never_end_is_refused():
-    """A failure a second and a restart of two minutes."""
-    with pytest.raises(InvalidInput, match="such a run never ends"):
-        make_plan(changed(MISSION, {"chip_mtbf": 16_384.0}))
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {"chip_mtbf": 16_384.0},
+            "a failure every 1 s leaves .* beside a restart of 120 s; lower --restart",
+        ),
+        ({"interval": 63 * 86_400.0}, "beside an interval of 63 d; lower --interval or --chips"),
+        ({"stall": 1e9}, "beside a stall of .* lower --stall"),
+        ({"detection": 1e9}, "beside a detection of .* lower --detection"),
+    ],
+)
+def test_run_that_would_never_end_is_refused(given, sentence):
+    """With what leaves no time for work."""
+    with pytest.raises(InvalidInput, match=f"such a run never ends: .*{sentence}"):
+        make_plan(changed(MISSION, given))
+
+
+def test_fleet_in_repair_that_could_not_be_counted_is_refused():
+    """A simulation that begins with an empty workshop would say less than are needed."""
+    with pytest.raises(InvalidInput, match="2,872,443 hosts would be in repair at a time"):
+        make_plan(changed(MISSION, {"repair": 1_000 * 31_557_600.0}))
+
+
+def test_run_shorter_than_its_interval_says_that_nothing_is_saved():
+    """The formulas take runs for endless."""
+    short = make_plan(changed(LAB_64, {"tokens": 1e9, "interval": 43_200.0}))
+    usual = make_plan(LAB_64)
+    said = [{row[0]: row[2] for row in tables(one, ())[0].rows} for one in (short, usual)]
+    assert said[0]["interval in use"] == "longer than the run: nothing is ever saved"
+    assert said[1]["interval in use"] == "stall 2 s each"

@@ -115,9 +115,11 @@ def test_plan_without_the_plotting_library_still_plans(monkeypatch, tmp_path):
         ("--preset gpt5", "there is no preset 'gpt5': one of mission, llama3-405b, lab-64"),
         ("--sweep restart", "--sweep 'restart' names no range"),
         ("--sweep luck=1..2", "--sweep cannot vary 'luck'"),
-        ("--simulate 1", "'1' is no number of runs: 2 to 100,000"),
+        ("--simulate 1", "'1' is no number of runs: 0 for none, or 2 to 100,000"),
         ("--simulate many", "'many' is no number of runs"),
         ("--chip-mtbf 1h", "such a run never ends"),
+        ("--out=", "Invalid value for '--out': it names no folder"),
+        ("--simulate 1000 --out pyproject.toml", "pyproject.toml is no folder to write to"),
     ],
 )
 def test_plan_with_a_wrong_value_gets_one_sentence(options, sentence):

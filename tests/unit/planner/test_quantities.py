@@ -62,6 +62,9 @@ def test_quantity_with_its_unit_is_read_into_the_base_unit(dimension, text, valu
         (TIME, "1e-25s", "'1e-25s' is out of range: a time is 0 or above 1e-24"),
         (COUNT, "", "'' is not a number"),
         (COUNT, "1..2", "'1..2' is not a number"),
+        (TIME, "1,5s", "'1,5s' is not a time: a comma stands between thousands (16,384), and a"),
+        (SHARE, "0,4%", "'0,4%' is not a share: a comma stands between thousands"),
+        (COUNT, "1638,4", "'1638,4' is not a number: a comma stands between thousands"),
         (RATE, "500GB", "'GB' in '500GB' is no unit of a bandwidth: one of B/s,"),
         (
             RATE,

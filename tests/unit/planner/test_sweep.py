@@ -42,6 +42,7 @@ def test_sweep_without_a_count_takes_nine_values_and_a_pair_seven_each():
         (["restart=30..600"], "'30' has no unit"),
         (["restart=30s..600s:1"], "asks for 1 values: 2 to 200"),
         (["restart=30s..600s"] * 2, "both sweeps are over restart"),
+        (["restart=" + ",".join(["1s"] * 201)], "--sweep restart lists 201 values: 200 at most"),
         (["restart=1s,2s", "stall=1s,2s", "mfu=0.3,0.4"], "one input or two, got 3"),
     ],
 )
@@ -75,6 +76,37 @@ def test_sweep_of_a_pair_is_a_grid():
     assert [row[0] for row in table.rows] == ["1,024", "2,048"]
     assert sweep_json(swept)[1]["chips"] == 1024
     assert sweep_json(swept)[1]["restart"] == 60
+
+
+def test_sweep_that_changes_nothing_for_copies_in_memory_shows_the_other_ways():
+    """All its goodputs would be the same."""
+    swept = run_sweep(MISSION, parse_axes(["upload-bandwidth=1GB/s,500GB/s"]))
+    table = sweep_table(swept)
+    assert table.columns[:4] == ("UPLOAD-BANDWIDTH", "GOODPUT", "ASYNCHRONOUS", "TWO LEVELS")
+    slow, fast = table.rows
+    assert slow[1] == fast[1]
+    assert slow[2] != fast[2]
+    assert slow[3] != fast[3]
+    assert "--upload-bandwidth changes nothing for saves in host memory" in table.note
+    wastes = [point["waste_asynchronous"] for point in sweep_json(swept)]
+    assert wastes[0] > wastes[1]
+
+
+def test_sweep_of_the_quantile_shows_its_spares():
+    """And the usual one's, for programs."""
+    swept = run_sweep(MISSION, parse_axes(["quantile=50%,99%"]))
+    half, most = sweep_json(swept)
+    assert half["spares"] < half["spares_p99"] == most["spares"] == most["spares_p99"]
+    table = sweep_table(swept)
+    assert table.columns[-1] == "SPARES"
+    assert [row[-1] for row in table.rows] == [str(half["spares"]), str(most["spares"])]
+
+
+def test_ends_of_a_sweep_are_as_they_were_given():
+    """Or refused, as they would be alone; what lies between them is whole."""
+    assert parse_axes(["chips=1..4:3"])[0].values == (1, 2, 4)
+    with pytest.raises(InvalidInput, match=r"--chips is 1\.5: it must be a whole number"):
+        run_sweep(MISSION, parse_axes(["chips=1.5..4"]))
 
 
 def test_sweep_over_a_value_that_makes_no_sense_names_it():
