@@ -8,7 +8,7 @@ import pytest
 
 from everstep.monitor import queries
 from everstep.monitor.ledger import Cause, Laying
-from everstep.sim.scenarios import play
+from everstep.sim.playing import play
 from everstep.sim.swarm import run_seed
 
 

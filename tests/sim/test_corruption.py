@@ -18,7 +18,7 @@ from everstep.sim import training
 from everstep.sim.faults import Fault
 from everstep.sim.jobs import plain_job
 from everstep.sim.network import Conditions
-from everstep.sim.scenarios import play
+from everstep.sim.playing import play
 from everstep.sim.swarm import plan_of, run_plan
 
 BAD_NETWORK = Conditions(

@@ -10,7 +10,8 @@ from everstep.checkpoint_registry.events import Removal
 from everstep.checkpoint_registry.keeper import CheckpointKeeper
 from everstep.checkpoint_registry.state import History
 from everstep.checkpoint_registry.trust import Judgement, Trust
-from everstep.sim.scenarios import SCENARIOS, play
+from everstep.sim.playing import play
+from everstep.sim.scenarios import SCENARIOS
 from everstep.sim.telling import JOB, launch
 from everstep.sim.trust_stories import suspicion, told
 from everstep.wire.v1 import checkpoints_pb2 as wire

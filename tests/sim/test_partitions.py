@@ -8,7 +8,7 @@ from everstep.monitor import linking
 from everstep.monitor.counting import Counting
 from everstep.monitor.detectors import links
 from everstep.monitor.lookout import Lookout
-from everstep.sim.scenarios import play
+from everstep.sim.playing import play
 
 
 def fails(name: str) -> None:

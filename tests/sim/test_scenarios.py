@@ -21,7 +21,8 @@ from everstep.monitor.watcher import Watcher
 from everstep.sim.carrying import Carrier
 from everstep.sim.host import HostRun
 from everstep.sim.network import Conditions
-from everstep.sim.scenarios import SCENARIOS, play
+from everstep.sim.playing import play
+from everstep.sim.scenarios import SCENARIOS
 
 BAD_NETWORK = Conditions(
     latency_s=0.005, late_share=0.05, late_s=0.5, lost_share=0.02, doubled_share=0.1

@@ -10,7 +10,7 @@ from everstep.checkpoint_registry.commands import CompleteFacts
 from everstep.checkpoint_registry.state import Phase
 from everstep.checkpoint_registry.sweep import Orphans, Sweep, Why
 from everstep.sim import store_stories
-from everstep.sim.scenarios import play
+from everstep.sim.playing import play
 
 
 def fails(name, said):

@@ -169,7 +169,8 @@ def story(
       everstep sim story
       everstep sim story host_lost --trace trace.txt
     """
-    from everstep.sim.scenarios import SCENARIOS, play  # see above
+    from everstep.sim.playing import play  # see above
+    from everstep.sim.scenarios import SCENARIOS  # see above
 
     logging.disable(logging.CRITICAL)
     if name and name not in SCENARIOS:

@@ -17,7 +17,8 @@ from typing import Final
 from everstep.core.errors import InvalidInput
 
 NUMBER: Final = re.compile(
-    r"\s*(?P<number>[+-]?((\d{1,3}(,\d{3})+|\d[\d_]*)\.?\d*|\.\d+)(e[+-]?\d+)?|nan|[+-]?inf(inity)?)"
+    r"\s*(?P<number>[+-]?((\d{1,3}(,\d{3})+|\d[\d_]*)\.?\d*|\.\d+)(e[+-]?\d+)?"
+    r"|nan|[+-]?inf(inity)?)"
     r"\s*(?P<unit>[A-Za-zµ%/]*)\s*",
     re.IGNORECASE,
 )

@@ -11,13 +11,10 @@ from typing import Final
 
 from everstep.controller.wiring import NAME as CONTROLLER
 from everstep.monitor.wiring import NAME as MONITOR
-from everstep.sim import loop
-from everstep.sim.network import Conditions
 from everstep.sim.stage import STEPS, Stage, spec_of
 from everstep.sim.stories import STORIES
 from everstep.sim.telling import JOB, Story, launch, one_recovery, step_of
 from everstep.sim.training import Pace
-from everstep.sim.world import Fleet
 from everstep.wire.v1 import jobs_pb2
 
 # What the controller stores in a recovery, in about this order.
@@ -380,36 +377,3 @@ SCENARIOS: Final[dict[str, Story]] = {
         *STORIES,
     )
 } | {f"controller_killed_after_{event}": controller_killed_after(event) for event in RECOVERY}
-
-
-def play(
-    name: str,
-    *,
-    seed: int = 1,
-    conditions: Conditions | None = None,
-    lines: list[str] | None = None,
-) -> Stage:
-    """Play a scenario; raises AssertionError when it does not go as told.
-
-    Args:
-        name: of the scenario.
-        seed: of its world.
-        conditions: of its network.
-        lines: takes the trace, however it goes.
-
-    Returns:
-        The stage as it is afterwards; nothing is wrong on it.
-    """
-
-    async def scene() -> Stage:
-        stage = Stage(seed, fleet=Fleet(pods=2, hosts_per_pod=3), conditions=conditions)
-        try:
-            await SCENARIOS[name](stage)
-            wrong = await stage.wrong()
-        finally:
-            if lines is not None:
-                lines.extend(stage.world.trace.lines)
-        assert not wrong, wrong
-        return stage
-
-    return loop.run(scene())

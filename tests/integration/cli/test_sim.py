@@ -18,7 +18,7 @@ from everstep.core.errors import InvalidInput
 from everstep.fleet import many as fleet_many
 from everstep.fleet.scenario import FOLDER, load, named
 from everstep.monitor.detectors import sight
-from everstep.sim import many, scenarios, swarm
+from everstep.sim import many, playing, swarm
 
 RUNNER = CliRunner()
 
@@ -104,7 +104,7 @@ def test_trace_that_cannot_be_written_is_refused_before_anything_runs(
     """Minutes later would be too late; and of many stories it would be the last one's."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(swarm, "run_seed", None)
-    monkeypatch.setattr(scenarios, "play", None)
+    monkeypatch.setattr(playing, "play", None)
     done = RUNNER.invoke(app, ["sim", *arguments.split()])
     assert isinstance(done.exception, (InvalidInput, OSError)), done.output
     assert list(tmp_path.iterdir()) == []
