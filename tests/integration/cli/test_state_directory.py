@@ -24,6 +24,8 @@ from pathlib import Path
 from everstep.local import launch
 from everstep.local.state import StatePaths
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
+
 def tell(status):
     print(status)
     if repr(sys.argv[1]) in str(status):
