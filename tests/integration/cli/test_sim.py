@@ -46,7 +46,7 @@ def test_seeds_that_are_interrupted_are_counted():
         command,
         start_new_session=True,
         # Who runs in the background ignores it, and so do its children.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread here
         **pipes,
     ) as process:
         assert process.stderr.readline().startswith("running seeds")
