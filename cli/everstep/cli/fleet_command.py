@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from everstep.cli.late import Late
 from everstep.cli.options import JsonFlag
-from everstep.cli.output import ERR, OUT, duration, print_json, print_table
+from everstep.cli.output import OUT, duration, print_json, print_table
 from everstep.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ DAYS_DEFAULT: Final = 64  # of the project's target
 DAYS_MIN: Final = 0.001  # a minute and a half
 DAYS_MAX: Final = 3_650.0  # ten years
 SEEDS_MAX: Final = 100_000  # chosen, not measured: a list of them is kept in memory
-QUIET_S: Final = 2.0  # what is over sooner needs no progress
-LINE_S: Final = 10.0  # between lines where nobody looks at a terminal
 
 
 def fleet(
@@ -119,31 +118,15 @@ def _run(runs: Sequence[SeedRun], processes: int, trace: Path | None) -> list[Se
     from everstep.fleet.many import run_many  # as above
 
     whole_days = sum(run.days for run in runs)
-    with (
-        ERR.status("no day has passed yet") as status,
-        nullcontext() if trace is None else trace.open("w") as out,
-    ):
-        tell = _teller(whole_days, status.update)
+    begun_s = time.monotonic()
+    with nullcontext() if trace is None else trace.open("w") as out, Late() as late:
+
+        def tell(done_days: float) -> None:
+            how = how_far(done_days, whole_days, time.monotonic() - begun_s)
+            late.tell("simulating", done_days, whole_days, how)
+
         found = list(run_many(runs, processes=processes, trace=out, tell=tell))
     return sorted(found, key=lambda result: runs.index(result.run))
-
-
-def _teller(whole_days: float, show: Callable[[str], None]) -> Callable[[float], None]:
-    """Return what tells how far the runs are: in place on a terminal, else a line now and then."""
-    begun_s = time.monotonic()
-    told_s = begun_s - LINE_S
-
-    def tell(done_days: float) -> None:
-        nonlocal told_s
-        now_s = time.monotonic()
-        text = how_far(done_days, whole_days, now_s - begun_s)
-        if ERR.is_terminal:
-            show(text)
-        elif text and now_s - told_s >= LINE_S:
-            told_s = now_s
-            ERR.print(text, markup=False)
-
-    return tell
 
 
 def how_far(done_days: float, whole_days: float, elapsed_s: float) -> str:
@@ -152,9 +135,9 @@ def how_far(done_days: float, whole_days: float, elapsed_s: float) -> str:
     Args:
         done_days: of all runs together.
         whole_days: that were asked for.
-        elapsed_s: since the start; "" is returned before ``QUIET_S``.
+        elapsed_s: since the start.
     """
-    if elapsed_s < QUIET_S or done_days <= 0:
+    if done_days <= 0:
         return ""
     left_ms = 1e3 * elapsed_s * (whole_days - done_days) / done_days
     return f"{done_days:.0f} of {whole_days:g} days, about {duration(left_ms)} left"

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from everstep.cli.output import ERR
 
 QUIET_S: Final = 2.0  # what is over sooner needs no progress
-LINE_S: Final = 30.0  # between lines about one thing, where nothing can be shown in place
+LINE_S: Final = 10.0  # between lines about one thing, where nothing can be shown in place
 
 
 class Late:
@@ -30,7 +30,7 @@ class Late:
         self._bar: Progress | None = None
         self._task = TaskID(0)
         self._doing: tuple[str, float, float | None, str] = ("starting", 0, None, "")
-        self._told = ""
+        self._told: tuple[str, bool] = ("", False)
         self._told_s = 0.0
         self._over = False
 
@@ -57,13 +57,13 @@ class Late:
             self._show()
 
     def _show(self) -> None:
-        what, done, total, how = self._doing
-        text = f"{what}: {how}" if how else what
         with self._lock:
             if self._over:
                 return
+            what, done, total, how = self._doing
+            text = f"{what}: {how}" if how else what
             if not ERR.is_terminal:
-                self._line(what, text)
+                self._line((what, bool(how)), text)
                 return
             if self._bar is None:
                 columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
@@ -72,8 +72,8 @@ class Late:
                 self._task = self._bar.add_task(what)
             self._bar.update(self._task, description=text, completed=done, total=total)
 
-    def _line(self, what: str, text: str) -> None:
+    def _line(self, told: tuple[str, bool], text: str) -> None:
         now_s = time.monotonic()
-        if what != self._told or (text != what and now_s - self._told_s >= LINE_S):
+        if told != self._told or (told[1] and now_s - self._told_s >= LINE_S):
             ERR.print(text, markup=False)
-            self._told, self._told_s = what, now_s
+            self._told, self._told_s = told, now_s

@@ -101,7 +101,7 @@ def _parsed(text: str, source: str) -> Iterable[tuple[str, Json, int]]:
         try:
             event = json.loads(line)
             kind = event["type"].partition(".")[0]
-            payload = dict(event.get(kind, {}))  # what is none tells nothing
+            payload = dict(event.get(kind, {}))  # raises where it is no object
             yield kind, payload, int(event["recorded_at_ms"])
         except (
             ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError,

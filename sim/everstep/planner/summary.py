@@ -80,11 +80,14 @@ def sweep_table(sweep: Sweep) -> Table:
     if len(sweep.points) > 1 and len({point.plan.goodput for point in sweep.points}) == 1:
         return Table(
             title=title,
-            columns=(first, "GOODPUT", "ASYNCHRONOUS", "TWO LEVELS", spares),
+            columns=(
+                first, "GOODPUT", *(("SIMULATED",) if simulated else ()), "ASYNCHRONOUS",
+                "TWO LEVELS", spares,
+            ),
             rows=tuple(_other_row(axis, point) for point in sweep.points),
             note=f"{option(axis.name)} changes nothing for saves in host memory, whose goodput is "
             "the plan's: beside it is that of the other ways of saving.",
-        )
+        )  # fmt: skip
     return Table(
         title=title,
         columns=(
@@ -325,6 +328,7 @@ def _other_row(axis: Axis, point: Point) -> tuple[str, ...]:
     return (
         axis.text(point.values[0]),
         percent(point.plan.goodput),
+        *((_bounds(point.simulated),) if point.simulated else ()),
         percent(1 - _way(point.plan, "asynchronous").waste),
         percent(1 - _way(point.plan, "two levels").waste),
         str(point.spares),

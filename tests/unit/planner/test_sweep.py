@@ -81,6 +81,9 @@ def test_sweep_of_a_pair_is_a_grid():
 def test_sweep_that_changes_nothing_for_copies_in_memory_shows_the_other_ways():
     """All its goodputs would be the same."""
     swept = run_sweep(MISSION, parse_axes(["upload-bandwidth=1GB/s,500GB/s"]))
+    simulated = sweep_table(run_sweep(MISSION, swept.axes, runs=2))
+    assert simulated.columns[2] == "SIMULATED"
+    assert {len(row) for row in simulated.rows} == {len(simulated.columns)}
     table = sweep_table(swept)
     assert table.columns[:4] == ("UPLOAD-BANDWIDTH", "GOODPUT", "ASYNCHRONOUS", "TWO LEVELS")
     slow, fast = table.rows

@@ -204,10 +204,10 @@ class TieFound:
 class StepAudited:
     """Other hosts did a replica's share of the step after a checkpoint again: what came of it.
 
-    ``ranks`` are the job's where the difference from it begins; none: all bits are alike. Then
-    ``owners`` are the hosts on which the job's ranks had made the step, in the order of the audit's
-    ranks ("": not known). Of one that differs also what its ranks came to is kept, and on which
-    host.
+    ``ranks`` are the job's where the difference from it begins; none: all bits are alike. Of one
+    that is alike or differs, ``owners`` are the hosts on which the job's ranks had made the step
+    ("": not known); of one that differs, ``works`` are what the audit's ranks came to, and
+    ``seats`` the hosts on which they did. All are in the order of the audit's ranks.
     """
 
     job_id: str
