@@ -21,6 +21,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from benchmarks.support import figures
+from msgspec.structs import replace
 
 from everstep.core.waste import exact_shares
 from everstep.fleet.ledger import ALL_CAUSES
@@ -56,17 +57,13 @@ class Case:
     text: str = ""
     goodput_min: float | None = None
     modelled: bool = False
+    measured: bool = False  # with the restart and the stall of ``measured``
 
 
 CASES: Final = {
     # DESIGN section 11: M = 3.05 h, 60 s restart, memory tier, 2 % spares.
     "target": Case(goodput_min=0.99, modelled=True),
-    # benchmarks/results/recovery.json: 1.683 s from start to a new step, for 8 ranks on 2 cores;
-    # overhead.json: a snapshot stalls 2.1 ms of a step of 1,439 ms, which is 9 ms of 6.2 s.
-    "measured_restart_and_stall": Case(
-        text="restart = { ranks_s = 1.683 }\ncheckpoint = { memory_stall_s = 0.009 }",
-        modelled=True,
-    ),
+    "measured_restart_and_stall": Case(modelled=True, measured=True),
     "stop_and_restart_120s": Case(
         text=f"restart = {{ ranks_s = 119.3 }}\n{OBJECTS_ONLY}", modelled=True
     ),
@@ -112,7 +109,30 @@ switch_per_year = 0.2
 
 def scenario_of(name: str) -> Scenario:
     """Return a case's scenario."""
-    return parse(f'name = "{name}"\n{CASES[name].text}', source=name)
+    case = CASES[name]
+    scenario = parse(f'name = "{name}"\n{case.text}', source=name)
+    return measured(scenario) if case.measured else scenario
+
+
+def measured(scenario: Scenario) -> Scenario:
+    """Return a scenario with what other benchmarks have kept, of 8 ranks on 2 cores.
+
+    From the answers to a start to a new step (``recovery.json``), and what a snapshot takes of a
+    step (``overhead.json``, the large model), as the same share of the scenario's step.
+    """
+    recovery, overhead = figures.kept("recovery"), figures.kept("overhead")
+    if not (recovery and overhead):
+        sys.exit("nothing is measured yet: make bench NAME=recovery, make bench NAME=overhead")
+    stages, large = recovery["stages_s"]["ours"], overhead["large"]
+    ranks_s = stages["new_step"] - stages["start_answered"]
+    step_ms = large["step_ms"]["everstep"]["median"]
+    share = large["inside_the_step_ms"]["everstep"]["snapshot"] / step_ms
+    stall_s = share * scenario.job.step_s
+    return replace(
+        scenario,
+        restart=replace(scenario.restart, ranks_s=round(ranks_s, 3)),
+        checkpoint=replace(scenario.checkpoint, memory_stall_s=round(stall_s, 4)),
+    )
 
 
 def model_waste(scenario: Scenario) -> float:
@@ -194,6 +214,11 @@ def figures_of(name: str, runs: Sequence[Seed]) -> dict[str, Any]:
         found |= {
             f"replayed_{word}": round(replayed.mean, 5),
             f"replayed_{word}_95_percent": [round(replayed.low, 5), round(replayed.high, 5)],
+        }
+    if case.measured:
+        found |= {
+            "restart_of_ranks_s": scenario.restart.ranks_s,
+            "stall_s": scenario.checkpoint.memory_stall_s,
         }
     if case.goodput_min is not None:
         found |= {"goodput_to_reach": case.goodput_min, "reached": goodput.low >= case.goodput_min}
